@@ -1,0 +1,1 @@
+"""heaveto: watch, steer and recover live agent flows."""

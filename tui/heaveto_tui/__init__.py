@@ -1,0 +1,1 @@
+"""The console: Textual screens over the read side and the controls."""
