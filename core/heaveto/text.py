@@ -54,14 +54,14 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def plain(text: object) -> str:
-    """Return one inert line: every control character spelled out, none obeyed.
+    r"""Return one inert line: every control character spelled out, none obeyed.
 
     Args:
         text: Anything from a run; what is not a string is converted with ``str``.
 
     Returns:
         Text without C0, C1, DEL, bidirectional controls, invisible separators or lone
-        surrogates. A tab becomes four spaces, a line break ``\\x0a``, a lone surrogate
+        surrogates. A tab becomes four spaces, a line break ``\x0a``, a lone surrogate
         U+FFFD.
     """
     return _UNSAFE.sub(_visible, text if isinstance(text, str) else str(text))
@@ -84,13 +84,13 @@ def plain_lines(text: object) -> list[str]:
 
 
 def json_safe(encoded: str) -> str:
-    """Escape what JSON leaves raw in encoded text: DEL, C1, bidi, lone surrogates.
+    r"""Escape what JSON leaves raw in encoded text: DEL, C1, bidi, lone surrogates.
 
     Args:
         encoded: Encoded JSON, in which such a character can only be inside a string.
 
     Returns:
-        The same JSON with each of them as ``\\uXXXX`` (PRODUCT 2, Output).
+        The same JSON with each of them as ``\uXXXX`` (PRODUCT 2, Output).
     """
     return _JSON_UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", encoded)
 
@@ -185,10 +185,10 @@ def duration(seconds: float) -> str:
 
 
 def age(then: float | None, now: float) -> str:
-    """Return how long ago a moment was, in one unit: ``now 12s 3m 2h 4d``; "-" if unknown.
+    """Return how long ago a moment was, in one unit: ``now 12s 3m 2h 4d``.
 
     Args:
-        then: Epoch seconds, or None.
+        then: Epoch seconds; None, unknown, gives ``-``.
         now: Epoch seconds.
     """
     if then is None:

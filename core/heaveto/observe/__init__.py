@@ -1,0 +1,1 @@
+"""The read side: frozen snapshots of runs and a stream of what changed."""
