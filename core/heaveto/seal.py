@@ -1,0 +1,148 @@
+"""A seal: what a runner left on disk at its end, so that a list need not load it again.
+
+The runner writes the seal into its session row (``node_metadata.checkpoint_seal``) after
+its writer is closed: the facts a list shows of the checkpoint, and the identity of both
+files at that moment. A reader that finds the files unchanged uses the facts; one that
+finds anything else loads the unit. A seal is never a reason to trust changed bytes.
+
+Two ``stat`` calls per check, no file is opened. Safe in any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from heaveto.files import OS, Os
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+__all__ = ["Seal", "read_seal", "seal", "unit_identity"]
+
+UnitIdentity = tuple[tuple[int, ...] | None, tuple[int, ...] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """The facts a list shows of a sealed checkpoint."""
+
+    version: int | None
+    generation: str | None
+    seq: int | None
+    records_since_base: int | None
+    saved: int
+    """Operations whose outcome is in it."""
+    delivered: frozenset[str]
+    """Ids of the controls whose messages stand in its shared context."""
+
+
+def seal(
+    checkpoint: Path,
+    *,
+    version: int,
+    generation: str | None,
+    seq: int | None,
+    saved: int,
+    delivered: Iterable[str] = (),
+) -> dict[str, object] | None:
+    """Return the value for ``node_metadata.checkpoint_seal``.
+
+    Args:
+        checkpoint: The path of ``checkpoint.json``; its writer is closed.
+        version: The format's version.
+        generation: The base's generation, None for version 2.
+        seq: The last acknowledged sequence number, None for version 2.
+        saved: Operations whose outcome is in it.
+        delivered: Ids of controls found in ``flow_context.operator_messages``.
+
+    Returns:
+        A JSON object, or None when there is no such file.
+    """
+    base, journal = unit_identity(checkpoint)
+    if base is None:
+        return None
+    return {
+        "version": version,
+        "generation": generation,
+        "seq": seq,
+        "records_since_base": seq,
+        "saved": saved,
+        "delivered": sorted(delivered),
+        "base": list(base),
+        "journal": None if journal is None else list(journal),
+    }
+
+
+def read_seal(
+    metadata: Mapping[str, object], checkpoint: Path, *, system: Os = OS
+) -> Seal | None:
+    """Return the sealed facts, or None when the files are not as they were sealed.
+
+    Args:
+        metadata: A session's ``node_metadata``.
+        checkpoint: The path of ``checkpoint.json``.
+        system: The system calls.
+    """
+    found = metadata.get("checkpoint_seal")
+    if not isinstance(found, dict) or not _sound(found):
+        return None
+    base, journal = unit_identity(checkpoint, system=system)
+    sealed = (found["base"], found["journal"])
+    here = (
+        None if base is None else list(base),
+        None if journal is None else list(journal),
+    )
+    if base is None or here != sealed:
+        return None
+    return Seal(
+        version=found["version"],
+        generation=found["generation"],
+        seq=found["seq"],
+        records_since_base=found["records_since_base"],
+        saved=found["saved"],
+        delivered=frozenset(found["delivered"]),
+    )
+
+
+def unit_identity(checkpoint: Path, *, system: Os = OS) -> UnitIdentity:
+    """Return what tells this state of base and journal from every other.
+
+    Size and modification time alone do not (a rewrite can keep both), so device,
+    inode and change time are in it too. Absent files give None.
+    """
+    text = str(checkpoint)
+    return _identity(text, system), _identity(text + ".journal", system)
+
+
+def _identity(path: str, system: Os) -> tuple[int, ...] | None:
+    """Return the identity of one file, None when it cannot be looked at."""
+    try:
+        found = system.stat(path)
+    except OSError:
+        return None
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+    )
+
+
+def _sound(found: Mapping[str, object]) -> bool:
+    """Tell whether the members have their types; a row is only data."""
+    optional_int = (int, type(None))
+    delivered = found.get("delivered")
+    return (
+        isinstance(found.get("version"), int)
+        and isinstance(found.get("generation"), (str, type(None)))
+        and isinstance(found.get("seq"), optional_int)
+        and isinstance(found.get("records_since_base"), optional_int)
+        and isinstance(found.get("saved"), int)
+        and isinstance(delivered, list)
+        and all(isinstance(item, str) for item in delivered)
+        and isinstance(found.get("base"), list)
+        and isinstance(found.get("journal"), (list, type(None)))
+    )
