@@ -1,9 +1,9 @@
-"""A seal: what a runner left on disk at its end, so that a list need not load it again.
+"""A seal: what a runner left on disk at its end, so that a list need not load it.
 
-The runner writes the seal into its session row (``node_metadata.checkpoint_seal``) after
-its writer is closed: the facts a list shows of the checkpoint, and the identity of both
-files at that moment. A reader that finds the files unchanged uses the facts; one that
-finds anything else loads the unit. A seal is never a reason to trust changed bytes.
+The runner writes the seal into its session row (``node_metadata.checkpoint_seal``)
+after its writer is closed: the facts a list shows of the checkpoint, and the identity
+of both files at that moment. A reader that finds the files unchanged uses the facts;
+one that finds anything else loads the unit. A seal never makes changed bytes trusted.
 
 Two ``stat`` calls per check, no file is opened. Safe in any thread.
 """
