@@ -504,6 +504,7 @@ def replace_file(
     *,
     mode: int = 0o600,
     sync: bool = True,
+    sync_directory: bool = True,
 ) -> None:
     """Replace a file whole: exclusive temp, all bytes, sync, rename, directory sync.
 
@@ -513,6 +514,8 @@ def replace_file(
         data: The new content.
         mode: The mode of the new file.
         sync: False leaves out both syncs: readers see old or new, no durability claim.
+        sync_directory: False leaves the directory's sync to the caller, who has more
+            entries to make before it.
 
     Raises:
         OSError: As the system says; the old file is untouched unless the rename was
@@ -531,7 +534,7 @@ def replace_file(
         raise
     finally:
         owned.close()
-    if sync:
+    if sync and sync_directory:
         directory.sync()
 
 
