@@ -1,0 +1,183 @@
+"""``ls`` and ``wait``: the list of runs, once or as it changes, and waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from heaveto.cli.exits import Exit, for_status
+from heaveto.cli.output import table
+from heaveto.cli.scope import (
+    Scope,
+    common_options,
+    parse_duration,
+    target_argument,
+)
+from heaveto.cli.words import run_word
+from heaveto.errors import UsageError
+from heaveto.model import RunState, RunStatus
+from heaveto.text import age, clip, plain, short_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from heaveto.observe.snapshot import RunSummary
+
+__all__ = ["ls", "print_list", "wait"]
+
+_SORTS = ("attention", "started", "ended", "name", "state", "done", "home")
+
+
+@click.command()
+@common_options
+@click.option("--attention", is_flag=True, help="Only runs that need somebody.")
+@click.option("--find", metavar="TEXT", help="Only runs whose name or ids hold TEXT.")
+@click.option("--sort", type=click.Choice(_SORTS), default="started", show_default=True)
+@click.option("--all", "every", is_flag=True, help="Also resumes that did nothing.")
+@click.option("--watch", "follow", is_flag=True, help="Go on as the list changes.")
+@click.option("--jsonl", is_flag=True, help="With --watch: one JSON object a line.")
+@click.pass_obj
+def ls(
+    scope: Scope,
+    attention: bool,
+    find: str | None,
+    sort: str,
+    every: bool,
+    follow: bool,
+    jsonl: bool,
+) -> int:
+    """List the runs of every open home, the newest first."""
+    if jsonl and not follow:
+        raise UsageError("--jsonl needs --watch; --json prints the list once")
+    if jsonl:
+        scope.output.json = True
+    choice = Choice(find=find, sort=sort, everything=every, attention=attention)
+    if follow:
+        return asyncio.run(_watch(scope, choice))
+    return print_list(scope, choice)
+
+
+class Choice(NamedTuple):
+    """Which runs are listed, and in which order."""
+
+    find: str | None = None
+    sort: str = "started"
+    everything: bool = False
+    attention: bool = False
+
+    def of(self, runs: Iterable[RunSummary]) -> tuple[RunSummary, ...]:
+        """Return the chosen ones of the runs."""
+        from heaveto.observe.attention import arrange
+
+        return arrange(runs, **self._asdict())
+
+
+def print_list(scope: Scope, choice: Choice | None = None) -> int:
+    """Print the list once."""
+    with scope.observer() as observer:
+        runs = (choice or Choice()).of(observer.list_runs())
+        if scope.output.json:
+            scope.output.object({"runs": [run.as_dict() for run in runs]})
+            return Exit.OK
+        for line in list_lines(runs, now=time.time()):
+            scope.output.line(line)
+        if not runs:
+            scope.output.line("No runs here yet. heaveto demo shows some.")
+    return Exit.OK
+
+
+def list_lines(runs: Sequence[RunSummary], *, now: float) -> list[str]:
+    """Return the list as text; empty when there are no runs."""
+    if not runs:
+        return []
+    rows = [
+        (
+            run_word(run.state, superseded=run.superseded_by is not None),
+            short_id(run.session_id or run.run_id),
+            clip(plain(run.name or "-"), 36),
+            f"{run.nodes.get('completed', 0)}/{run.nodes.get('total', 0)}",
+            age(run.ended_at or run.started_at, now),
+            run.source,
+        )
+        for run in runs
+    ]
+    return table(("STATE", "ID", "NAME", "DONE", "SINCE", "HOME"), rows, right=(3, 4))
+
+
+async def _watch(scope: Scope, choice: Choice) -> int:
+    """Print the list, then again what changed, until interrupted."""
+    seen: dict[str, object] = {}
+    with scope.observer() as observer:
+        async for _ in observer.watch():
+            runs = choice.of(await asyncio.to_thread(observer.list_runs))
+            now = {run.session_id: _essence(run) for run in runs}
+            if seen and now == seen:
+                continue
+            if scope.output.json:
+                scope.output.object({"runs": [run.as_dict() for run in runs]})
+            else:
+                changed = [r for r in runs if seen.get(r.session_id) != _essence(r)]
+                for line in list_lines(changed, now=time.time()):
+                    scope.output.line(line)
+            seen = now
+    return Exit.OK
+
+
+def _essence(run: RunSummary) -> object:
+    """Return what makes a difference to a reader of the list."""
+    whole = run.as_dict()
+    del whole["observed_at"]
+    return whole
+
+
+@click.command()
+@common_options
+@target_argument
+@click.option("--timeout", metavar="D", help="Give up after D (90s, 15m, 2h): exit 3.")
+@click.pass_obj
+def wait(scope: Scope, target: str, timeout: str | None) -> int:
+    """Wait until the run that TARGET names has ended; end with its exit code.
+
+    A run whose process is gone will not end: exit 1 at once.
+    """
+    limit = None if timeout is None else parse_duration(timeout, "--timeout")
+    return asyncio.run(_wait(scope, target, limit))
+
+
+async def _wait(scope: Scope, target: str, limit: float | None) -> int:
+    """Follow one run to its end or to the limit."""
+    from heaveto.cli.show import print_detail
+
+    with scope.observer() as observer:
+        detail = await asyncio.to_thread(observer.read_run, target)
+        exact = detail.run.session_id or detail.run.run_id
+
+        async def ended() -> None:
+            nonlocal detail
+            async for _ in observer.watch():
+                if _is_over(detail.run):
+                    return
+                detail = await asyncio.to_thread(observer.read_run, exact)
+                if _is_over(detail.run):
+                    return
+
+        code: int | None = None
+        if not _is_over(detail.run):
+            try:
+                await asyncio.wait_for(ended(), limit)
+            except TimeoutError:
+                code = Exit.RUNNING
+        print_detail(scope, detail)
+    if code is not None:
+        return code
+    if detail.run.state == RunState.DEAD:
+        return Exit.FAILED
+    return for_status(detail.run.status)
+
+
+def _is_over(run: RunSummary) -> bool:
+    """Tell whether nothing more will come from a run."""
+    return run.status != RunStatus.RUNNING or run.alive is False

@@ -1,0 +1,221 @@
+"""``show``: one run whole, as text or as the object of PRODUCT 3."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from heaveto.cli.exits import Exit
+from heaveto.cli.output import table
+from heaveto.cli.scope import Scope, common_options, target_argument
+from heaveto.cli.words import control_word, operation_word, run_word
+from heaveto.errors import UsageError
+from heaveto.model import RunStatus
+from heaveto.text import age, clip, duration, plain, short_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from heaveto.observe.snapshot import (
+        ControlView,
+        OperationView,
+        RunDetail,
+        RunSummary,
+    )
+
+__all__ = ["control_rows", "detail_lines", "print_detail", "show", "state_line"]
+
+
+@click.command()
+@common_options
+@target_argument
+@click.option("--dag", is_flag=True, hidden=True)
+@click.option("--direction", type=click.Choice(["LR", "TB"]), default="LR", hidden=True)
+@click.option("--ascii", "ascii_only", is_flag=True, hidden=True)
+@click.pass_obj
+def show(scope: Scope, target: str, dag: bool, direction: str, ascii_only: bool) -> int:
+    """Show the run that TARGET names: its operations, controls and warnings."""
+    if dag:
+        raise UsageError("--dag is not part of this version.", code="not_available")
+    with scope.observer() as observer:
+        print_detail(scope, observer.read_run(target))
+    return Exit.OK
+
+
+def print_detail(scope: Scope, detail: RunDetail) -> None:
+    """Print one run as the output asks for."""
+    if scope.output.json:
+        scope.output.object(detail.as_dict())
+        return
+    for line in detail_lines(detail, now=time.time()):
+        scope.output.line(line)
+
+
+def detail_lines(detail: RunDetail, *, now: float) -> list[str]:
+    """Return one run as lines of text.
+
+    Args:
+        detail: The run.
+        now: Epoch seconds; ages are counted back from it.
+    """
+    return [
+        *_head(detail, now),
+        *_operations(detail, now),
+        *_controls(detail, now),
+        *_survivors(detail),
+        *_warnings(detail.run),
+    ]
+
+
+def _head(detail: RunDetail, now: float) -> Iterator[str]:
+    """Yield who the run is and how it stands."""
+    run = detail.run
+    yield f"{run.session_id}  run {run.run_id}"
+    if run.name:
+        yield clip(plain(run.name), 100)
+    yield f"home        {run.home} ({run.source})"
+    yield f"state       {state_line(run, now)}"
+    yield f"checkpoint  {_checkpoint(run)}"
+    if run.superseded_by:
+        yield f"superseded  by {run.superseded_by}"
+    if run.resumed_from:
+        yield f"resumed     from {run.resumed_from}"
+
+
+def state_line(run: RunSummary, now: float) -> str:
+    """Return the state with what it rests on."""
+    parts = [run_word(run.state, superseded=run.superseded_by is not None)]
+    if run.reason_code:
+        parts.append(f"({run.reason_code})")
+    if run.status == RunStatus.RUNNING and run.started_at is not None:
+        parts.append(f"since {age(run.started_at, now)}")
+    elif run.ended_at is not None and run.started_at is not None:
+        parts.append(f"after {duration(run.ended_at - run.started_at)}")
+    if run.alive is not None and run.status == RunStatus.RUNNING:
+        parts.append("process alive" if run.alive else "process gone")
+    parts.append(f"[{run.status_source}, {run.confidence}]")
+    return " ".join(parts)
+
+
+def _checkpoint(run: RunSummary) -> str:
+    """Return what is on disk of a run."""
+    unit = run.checkpoint
+    if unit is None:
+        return "none"
+    parts = [f"version {unit.version}" if unit.version else "version unknown"]
+    parts.append(unit.status)
+    if unit.generation is not None:
+        parts.append(f"generation {unit.generation[:8]}")
+    if unit.seq is not None:
+        parts.append(f"seq {unit.seq}")
+    parts.append(f"{unit.saved} of {run.nodes.get('total', 0)} saved")
+    return ", ".join(parts)
+
+
+def _operations(detail: RunDetail, now: float) -> Iterator[str]:
+    """Yield the table of operations."""
+    if not detail.operations:
+        return
+    names = {operation.id: operation.name for operation in detail.operations}
+    yield ""
+    yield from table(
+        ("OPERATION", "STATE", "TIME", "SAVED", "NEEDS", "NOTE"),
+        [_operation(operation, names, now) for operation in detail.operations],
+        right=(2,),
+    )
+
+
+def _operation(
+    operation: OperationView, names: dict[str, str], now: float
+) -> tuple[str, ...]:
+    """Return one row of the table."""
+    took = "-"
+    if operation.started_at is not None:
+        took = duration((operation.ended_at or now) - operation.started_at)
+    saved = {True: "yes", False: "no", None: "-"}[operation.persisted]
+    if operation.executed and operation.persisted is False:
+        saved = "not yet"
+    needs = " ".join(plain(names.get(head, head)) for head in operation.depends_on)
+    return (
+        clip(plain(operation.name), 32),
+        operation_word(operation.status),
+        took,
+        saved,
+        clip(needs or "-", 40),
+        clip(_note(operation), 60),
+    )
+
+
+def _note(operation: OperationView) -> str:
+    """Return what else is to be said about an operation, in one line."""
+    parts = []
+    if operation.stale:
+        parts.append("ran on a failed input")
+    if operation.error_code:
+        text = f": {operation.error_text}" if operation.error_text else ""
+        parts.append(f"{operation.error_code}{text}")
+    if operation.reason:
+        parts.append(operation.reason)
+    if operation.rendered:
+        parts.append(f"read {' '.join(short_id(one) for one in operation.rendered)}")
+    return plain("; ".join(parts))
+
+
+def _controls(detail: RunDetail, now: float) -> Iterator[str]:
+    """Yield the table of controls."""
+    if not detail.controls:
+        return
+    over = detail.run.status != RunStatus.RUNNING or detail.run.alive is False
+    yield ""
+    yield from table(
+        ("CONTROL", "WHAT", "CAME TO", "AGE", "BY", "TEXT"),
+        control_rows(detail.controls, over=over, now=now),
+        right=(3,),
+    )
+
+
+def control_rows(
+    controls: tuple[ControlView, ...], *, over: bool, now: float
+) -> list[tuple[str, ...]]:
+    """Return the rows of a table of controls."""
+    return [
+        (
+            short_id(control.id),
+            control.verb,
+            control_word(
+                klass=control.klass,
+                result=control.result,
+                run_over=over,
+                rendered=control.rendered_into is not None,
+                lost=control.lost,
+            ),
+            age(control.created_at, now),
+            plain(control.by or "-"),
+            clip(plain(control.text or ""), 48),
+        )
+        for control in controls
+    ]
+
+
+def _survivors(detail: RunDetail) -> Iterator[str]:
+    """Yield the living children of a dead runner."""
+    if not detail.survivors:
+        return
+    yield ""
+    yield "STILL RUNNING though the run is dead:"
+    for one in detail.survivors:
+        yield "  ".join(f"{name} {value}" for name, value in one.items())
+
+
+def _warnings(run: RunSummary) -> Iterator[str]:
+    """Yield the warnings with what to do."""
+    if not run.warnings:
+        return
+    yield ""
+    yield "WARNINGS"
+    for warning in run.warnings:
+        yield f"{warning.code}: {warning.text}"
+        if warning.what_to_do:
+            yield f"  {warning.what_to_do}"

@@ -1,0 +1,142 @@
+"""The words for people: what a status is called, what a code means, what to do.
+
+JSON keeps the words of the contract; text for people uses these (the operator's words:
+*done*, *cut off*, *held back*). Pure; safe in any thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heaveto.model import OperationStatus, RunState
+
+if TYPE_CHECKING:
+    from heaveto.observe.words import Explanation
+
+__all__ = [
+    "REFUSALS",
+    "control_word",
+    "explain",
+    "operation_word",
+    "run_word",
+]
+
+_RUN_WORDS = {
+    RunState.EXECUTING: "running",
+    RunState.COMPLETED: "done",
+    RunState.COMPLETED_EMPTY: "done, empty",
+    RunState.TIMED_OUT: "timed out",
+    RunState.STALLED: "silent",
+}
+
+_OPERATION_WORDS = {
+    OperationStatus.WAITING: "waiting",
+    OperationStatus.COMPLETED: "done",
+    OperationStatus.PENDING: "deferred",
+    OperationStatus.LOST: "cut off",
+    OperationStatus.UNSTARTED: "not started",
+}
+
+
+def run_word(state: RunState | str, *, superseded: bool = False) -> str:
+    """Return what people call the state of a run.
+
+    Args:
+        state: A state of PRODUCT 3; an unknown word is returned as it is.
+        superseded: Another run took over.
+    """
+    if superseded and state == RunState.DEAD:
+        return "superseded"
+    try:
+        known = RunState(state)
+    except ValueError:
+        return state
+    return _RUN_WORDS.get(known, known.value)
+
+
+def operation_word(status: OperationStatus | str) -> str:
+    """Return what people call the status of an operation."""
+    try:
+        known = OperationStatus(status)
+    except ValueError:
+        return status
+    return _OPERATION_WORDS.get(known, known.value)
+
+
+def control_word(
+    *, klass: str, result: str | None, run_over: bool, rendered: bool, lost: bool
+) -> str:
+    """Return what people call what a control came to.
+
+    Args:
+        klass: Its class of PRODUCT 3.
+        result: What is stored in its row.
+        run_over: The run has ended or its process is gone.
+        rendered: Its text stands in an operation's instruction.
+        lost: It was applied and is in no acknowledged checkpoint.
+    """
+    stored = result or ""
+    if lost:
+        return "lost"
+    if ": resolved by " in stored:
+        return "closed by hand"
+    if klass == "claimed":
+        return "not reported" if run_over else "taken"
+    if klass == "rejected":
+        return "too late" if stored.startswith("rejected: ") else "refused"
+    if klass == "applied" and rendered:
+        return "read"
+    return {"never_landed": "never landed"}.get(klass, klass)
+
+
+def explain(code: str) -> Explanation | None:
+    """Return what a state, status, error, warning or reason code means."""
+    from heaveto.observe.words import Explanation
+    from heaveto.observe.words import explain as explain_shown
+
+    if code in REFUSALS:
+        return Explanation(*REFUSALS[code])
+    return explain_shown(code)
+
+
+def _table(rows: str) -> dict[str, tuple[str, str]]:
+    """Read ``code | text | what to do`` lines."""
+    table = {}
+    for row in filter(None, map(str.strip, rows.splitlines())):
+        code, text, what_to_do = (part.strip() for part in row.split("|"))
+        table[code] = (text, what_to_do)
+    return table
+
+
+# Written as prose, a line an entry: it is read and grows by whole lines.
+# ruff: noqa: E501
+REFUSALS = _table("""
+usage | The command line is not one that heaveto knows. | heaveto --help, or --help after the command.
+not_available | This version does not have it yet. |
+home_unusable | The home cannot be used as one. | heaveto doctor says more.
+no_console | The console is not installed. | The plain commands work; install heaveto with Textual for the console.
+target_unknown | No run, session, invocation or play has that id or begins with it. | heaveto ls --all shows what is there.
+target_ambiguous | Several things begin with that. | Give more characters of the id.
+target_malformed | That cannot be an id. | heaveto ls shows ids.
+locked | Another process holds it. | Wait until that process has ended.
+run_live | The run is alive. | Stop it first, or wait.
+run_missing | The run directory is gone. |
+run_damaged | The run directory is not as heaveto leaves it. | heaveto doctor says more.
+not_dead | The run is not dead, so its row is not ended by hand. | heaveto ctl stop ends a live run.
+not_running | The run has ended; nothing was sent. |
+dead_run | The run's process is gone, so nobody would take a control; nothing was sent. | heaveto close ends its row.
+no_consumer | Runs of this kind take no controls; nothing was sent. |
+poller_stopped | The run no longer looks for controls; nothing was sent. |
+unsupported_kind | Runs of this kind do not take that verb; nothing was sent. |
+text_too_long | The message is longer than 65,536 bytes; nothing was sent. | Send less, or put it into a file that the flow reads.
+text_invalid | The message has a character that cannot be sent (NUL, or half of a pair); nothing was sent. |
+unknown_control | No control that can be closed has that full id. | heaveto ctl status shows them.
+not_claimed | Only a control that was taken and not reported can be closed by hand. | heaveto ctl status shows what it came to.
+flow_invalid | The flow cannot be run as it is described. |
+flow_file | The flow file has a mistake; nothing was created. | The message names file, line and member.
+cycle | Operations wait for each other in a circle. | Take one of the dependencies out.
+internal | heaveto has a defect. | The report that it names says where.
+runner_failed | The runner ended before its run was registered. | The message holds its last words.
+output | Standard output could not be written. |
+""")
+"""Codes of refusals; what :mod:`heaveto.observe.words` explains is not repeated."""
