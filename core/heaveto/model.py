@@ -21,10 +21,12 @@ __all__ = [
     "TERMINAL_RUN",
     "Condition",
     "Edge",
+    "Node",
     "OnFailure",
     "OperationStatus",
     "Origin",
     "Outcome",
+    "Prepared",
     "RunState",
     "RunStatus",
     "Signal",
@@ -174,6 +176,43 @@ class Outcome:
     error_text: str | None = None
     reason: Mapping[str, object] | None = None
     """Why it was skipped: ``code`` and what identifies the gate or the failed head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An operation at its place in the graph that is being run.
+
+    ``id`` is a UUID that belongs to one run; ``name`` is the id that the author of the
+    flow gave (the ``agent_id``), or the spawn id, and survives a resume.
+    """
+
+    id: str
+    name: str
+    assignee: str
+    instruction: object
+    """The text as written; None and other values are rendered as text (SPEC B-41)."""
+    gate: bool = False
+    origin: Origin = Origin.PLANNED
+    attempt: int = 1
+    """1, or one more than the attempts that earlier runs of the flow recorded."""
+    restored: Outcome | None = None
+    """How it ended in an earlier run; it is then never invoked (SPEC C-11)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An operation right before its call: what its worker is given.
+
+    ``context`` is the operation's own copy (SPEC C-12): predecessors' results as
+    ``<name>_result`` with the shared context over them, without the message queue.
+    """
+
+    node: Node
+    instruction: str
+    """With the operator's messages in front, where there are any (SPEC B-34)."""
+    context: dict[str, object]
+    messages: tuple[Mapping[str, object], ...] = ()
+    """The queue entries that stand in the instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
