@@ -1,0 +1,322 @@
+"""The sender's side: one way to steer for the command line and the console.
+
+Everything a sender can know is checked before a row is written, and the conditions that
+can change meanwhile are checked again inside the INSERT (SPEC A-31..A-36). A refusal
+leaves no row. Success means *queued*: nobody waits for the effect (A-38).
+
+The functions block, at most :data:`heaveto.statedb.BOUND` seconds in all; an event loop
+uses the ``_async`` ones, which run them in a thread.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from uuid import uuid4
+
+from heaveto.controls.words import MESSAGE_LIMIT, check_text, resolved
+from heaveto.errors import ControlError, StateDBError
+from heaveto.files import check_owner
+from heaveto.liveness import Liveness, judge
+from heaveto.model import TERMINAL_RUN, Verb
+from heaveto.statedb import BOUND, ControlRow, ReadDB, busy_timeout, writing
+from heaveto.statedb.opening import identity, mapped
+from heaveto.statedb.rows import json_text
+from heaveto.statedb.statements import FINALIZE, admission
+from heaveto.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heaveto.runs import Home
+    from heaveto.statedb import SessionRow
+
+__all__ = [
+    "MESSAGE_LIMIT",
+    "Receipt",
+    "acknowledgement",
+    "enqueue",
+    "enqueue_async",
+    "resolve",
+    "resolve_async",
+]
+
+_STEERABLE = ("flow", "play")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """A control that was queued.
+
+    Attributes:
+        control: Its row as written.
+        run_id: The run of its session, where there is one.
+        kind: The kind of its session: flow, play, agent.
+        poller: The state its consumer has published: pending or active.
+        warnings: Sentences for the sender; empty as a rule.
+    """
+
+    control: ControlRow
+    run_id: str | None
+    kind: str | None
+    poller: str | None
+    warnings: tuple[str, ...] = ()
+
+
+def acknowledgement(receipt: Receipt) -> str:
+    """Return the sentence for a sender: queued, not more (SPEC A-38, A-39)."""
+    control = receipt.control
+    words = f"queued {control.verb} {control.id[:8]} for session"
+    head = f"{words} {plain(control.session_id[:8])}: "
+    if receipt.kind == "agent":
+        return head + "delivered as a continuation turn when the current turn ends"
+    if receipt.poller == "pending":
+        return head + "taken once the flow's execution starts"
+    if control.verb == Verb.MESSAGE:
+        return head + "given to the next operation that starts, taken within about 2 s"
+    return head + "taken within about 2 s, effective at the next operation boundary"
+
+
+def enqueue(
+    home: Home,
+    session_id: str,
+    verb: Verb | str,
+    *,
+    text: str | None = None,
+    by: str | None = None,
+    clock: Callable[[], float] = time.time,
+    new_id: Callable[[], str] = lambda: uuid4().hex,
+    alive: Callable[[Home, SessionRow], Liveness] | None = None,
+) -> Receipt:
+    """Queue a control for a session.
+
+    Args:
+        home: Where the session is.
+        session_id: Its full id, as :func:`heaveto.targets.resolve_target` gives it.
+        verb: What to do.
+        text: The message, for verb message.
+        by: Who sends it; None is the account of this process.
+        clock: Epoch seconds.
+        new_id: 32 lower-case hexadecimal digits.
+        alive: Tells whether the run's process is there.
+
+    Raises:
+        ControlError: Refused; no row was written.
+        StateDBError: ``db_missing db_busy db_newer …``; no row was written, unless
+            ``db_replaced`` says that it went into a file nobody reads.
+        ForeignOwnerError: The database or its folder is not ours alone.
+    """
+    wanted = Verb(verb)
+    payload = None
+    if wanted is Verb.MESSAGE:
+        payload = {"text": check_text(text or "")}
+    deadline = time.monotonic() + BOUND
+    path = home.state_db
+    before = identity(path)
+    check_owner(home.path)
+    check_owner(path)
+    session, sender = _session(home, session_id)
+    _check_admission(session, wanted)
+    warnings = _check_alive(session, (alive or judge_session)(home, session))
+    row = ControlRow(
+        id=new_id(),
+        session_id=session_id,
+        verb=wanted.value,
+        payload=payload,
+        created_at=clock(),
+        by=(account() if by is None else by) if sender else None,
+        host=socket.gethostname() if sender else None,
+    )
+    _insert(home, row, sender=sender, deadline=deadline)
+    if identity(path) != before:
+        raise StateDBError(
+            f"another file is at {path}; the control went into the old one",
+            code="db_replaced",
+        )
+    return Receipt(
+        control=row,
+        run_id=session.run_id,
+        kind=session.invocation_kind,
+        poller=session.poller,
+        warnings=warnings,
+    )
+
+
+async def enqueue_async(
+    home: Home,
+    session_id: str,
+    verb: Verb | str,
+    *,
+    text: str | None = None,
+    by: str | None = None,
+) -> Receipt:
+    """Queue a control from an event loop; see :func:`enqueue`."""
+    import asyncio  # short verbs do not pay for it
+
+    return await asyncio.to_thread(enqueue, home, session_id, verb, text=text, by=by)
+
+
+def judge_session(home: Home, session: SessionRow) -> Liveness:
+    """Tell whether the process of a session's run is there."""
+    lock = None
+    if home.source == "heaveto" and session.run_id is not None:
+        lock = home.run(session.run_id).lock
+    return judge(session.node_metadata, lock=lock, ended=session.status in TERMINAL_RUN)
+
+
+def account() -> str:
+    """Return the account of this process; "" when it has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+def _session(home: Home, session_id: str) -> tuple[SessionRow, bool]:
+    """Read the session, and whether controls record their sender."""
+    with ReadDB.open(home.state_db) as database:
+        session = database.session(session_id)
+        if session is None:
+            raise ControlError("no such session", code="unknown_session")
+        return session, database.has_column("session_controls", "by")
+
+
+def _check_admission(session: SessionRow, verb: Verb) -> None:
+    """Say why a session takes no such control (SPEC A-31..A-36)."""
+    kind = session.invocation_kind
+    if session.status != "running":
+        raise ControlError(
+            f"the run is not running: it is {plain(session.status)}", code="not_running"
+        )
+    if kind == "agent":
+        _check_agent(session, verb)
+        return
+    if kind not in _STEERABLE:
+        raise ControlError(
+            f"a run of kind {plain(kind or 'unknown')} has no consumer for {verb}",
+            code="unsupported_kind",
+        )
+    if session.poller not in ("pending", "active"):
+        stopped = session.poller == "stopped"
+        why = "has stopped" if stopped else "was never announced"
+        raise ControlError(
+            f"the consumer of this run's controls {why}",
+            code="poller_stopped" if stopped else "no_consumer",
+        )
+
+
+def _check_agent(session: SessionRow, verb: Verb) -> None:
+    """Say why an agent session takes no such control (SPEC A-33, A-34)."""
+    if verb is not Verb.MESSAGE:
+        raise ControlError(
+            f"an agent session has no boundary at which it could {verb}",
+            code="unsupported_kind",
+        )
+    if session.run_id is None or not session.node_metadata.get("drains_controls"):
+        raise ControlError(
+            "this agent session has no runner that takes messages", code="no_consumer"
+        )
+
+
+def _check_alive(session: SessionRow, found: Liveness) -> tuple[str, ...]:
+    """Refuse a dead run; warn when it cannot be told (PRODUCT 6.3)."""
+    if found.alive is False:
+        raise ControlError(f"the run is dead: {found.why}", code="dead_run")
+    if found.alive is None:
+        return (f"it cannot be told whether the run is alive: {found.why}",)
+    return ()
+
+
+def _insert(home: Home, row: ControlRow, *, sender: bool, deadline: float) -> None:
+    """Write the row if the session still takes it; else say why not."""
+    foreign = home.source == "lionagi"
+    given: dict[str, object] = {
+        "id": row.id,
+        "session": row.session_id,
+        "verb": row.verb,
+        # lionagi stores the JSON text null where heaveto stores NULL (A-10).
+        "payload": json_text(row.payload)
+        if row.payload is not None or foreign
+        else None,
+        "now": row.created_at,
+    }
+    if sender:
+        given |= {"by": row.by, "host": row.host}
+    with (
+        writing(home.state_db, busy=_left(deadline), own=not foreign) as connection,
+        mapped(home.state_db),
+    ):
+        count = connection.execute(admission(sender=sender), given).rowcount
+    if count != 1:
+        session, _ = _session(home, row.session_id)
+        _check_admission(session, Verb(row.verb))
+        raise ControlError("the run did not take the control", code="not_running")
+
+
+def _left(deadline: float) -> float:
+    """Return how long one wait for a lock may take."""
+    return max(0.0, min(busy_timeout(), deadline - time.monotonic()))
+
+
+def resolve(
+    home: Home,
+    control_id: str,
+    outcome: Literal["applied", "abandoned"],
+    *,
+    by: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> ControlRow:
+    """Close by hand a control that was claimed and never reported (SPEC B-46..B-50).
+
+    Nothing is delivered by it, whatever the outcome says.
+
+    Args:
+        home: Where the control is.
+        control_id: Its full id.
+        outcome: What the person found out.
+        by: Who says so; None is the account of this process.
+        clock: Epoch seconds.
+
+    Raises:
+        ControlError: ``not_claimed``: unknown, not claimed, finished, or changed
+            meanwhile; which one is not told.
+        StateDBError: As :func:`enqueue`.
+        ForeignOwnerError: The database is not ours alone.
+    """
+    deadline = time.monotonic() + BOUND
+    neutral = ControlError("no claimed control has this id", code="not_claimed")
+    path = home.state_db
+    before = identity(path)
+    check_owner(home.path)
+    check_owner(path)
+    with ReadDB.open(path) as database:
+        row = database.control(control_id)
+    if row is None or row.claim is None or row.applied_at is not None:
+        raise neutral
+    result = resolved(outcome, account() if by is None else by, row.claim)
+    now = clock()
+    own = home.source == "heaveto"
+    with writing(path, busy=_left(deadline), own=own) as connection, mapped(path):
+        given = (result, now, control_id, row.claim)
+        if connection.execute(FINALIZE, given).rowcount != 1:
+            raise neutral
+    if identity(path) != before:
+        raise StateDBError(f"another file is at {path}", code="db_replaced")
+    with ReadDB.open(path) as database:
+        return database.control(control_id) or row
+
+
+async def resolve_async(
+    home: Home,
+    control_id: str,
+    outcome: Literal["applied", "abandoned"],
+    *,
+    by: str | None = None,
+) -> ControlRow:
+    """Close a claim from an event loop; see :func:`resolve`."""
+    import asyncio
+
+    return await asyncio.to_thread(resolve, home, control_id, outcome, by=by)

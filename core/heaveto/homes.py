@@ -1,0 +1,155 @@
+"""Which homes are open, and what kind each is (PRODUCT 1).
+
+Given homes are the only ones; else the own home, those of the settings and lionagi's.
+Looking at a home never changes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from heaveto.config import Config
+from heaveto.errors import HomeError, StateDBError
+from heaveto.runs import RUN_JSON_LIMIT, Home, run_names
+from heaveto.statedb import peek
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["default_home", "home_kind", "open_home", "resolve_homes", "writing_home"]
+
+_OWN_NAMES = frozenset(
+    {"state.db", "state.db-wal", "state.db-shm", "state.db-journal", "runs", "logs"}
+)
+_LOOKED_AT = 1000
+"""Run directories that are looked at for the kind of a home without a database."""
+
+
+def default_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the own home: ``$HEAVETO_HOME`` or platformdirs' user data folder."""
+    given = environ.get("HEAVETO_HOME")
+    if given:
+        return Path(given).expanduser()
+    return Path(platformdirs.user_data_path("heaveto"))
+
+
+def resolve_homes(
+    given: Sequence[Path] = (),
+    *,
+    config: Config | None = None,
+    lionagi: bool = True,
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[Home, ...]:
+    """Return the homes to open, each once, the own one first.
+
+    Args:
+        given: ``--home``: exactly these.
+        config: The settings.
+        lionagi: False leaves lionagi's home out.
+        environ: The environment.
+
+    Raises:
+        HomeError: One of them is no home.
+    """
+    settings = config or Config()
+    paths = list(given)
+    if not paths:
+        paths = [default_home(environ), *settings.homes]
+        if lionagi and settings.lionagi and (other := _lionagi(environ)):
+            paths.append(other)
+    homes: dict[str, Home] = {}
+    for path in paths:
+        key = os.path.realpath(path)
+        if key not in homes:
+            homes[key] = open_home(path)
+    return tuple(homes.values())
+
+
+def _lionagi(environ: Mapping[str, str]) -> Path | None:
+    """Return lionagi's home where there is one."""
+    given = environ.get("LIONAGI_HOME")
+    path = Path(given).expanduser() if given else _user_home(environ) / ".lionagi"
+    there = (path / "state.db").exists() or (path / "runs").is_dir()
+    return path if there else None
+
+
+def _user_home(environ: Mapping[str, str]) -> Path:
+    """Return the user's folder."""
+    given = environ.get("HOME")
+    return Path(given) if given else Path.home()
+
+
+def writing_home(homes: Sequence[Home]) -> Home:
+    """Return the first home that heaveto writes runs into.
+
+    Raises:
+        HomeError: All are lionagi's.
+    """
+    for home in homes:
+        if home.source == "heaveto":
+            return home
+    raise HomeError("no heaveto home is open: runs cannot be written into lionagi's")
+
+
+def open_home(path: Path) -> Home:
+    """Return a home with its kind; see :func:`home_kind`."""
+    absolute = Path(os.path.abspath(path))
+    return Home(absolute, home_kind(absolute))
+
+
+def home_kind(path: Path) -> str:
+    """Tell what kind of home a folder is: ``heaveto``, ``lionagi`` or ``new``.
+
+    Raises:
+        HomeError: It is none, it cannot be read, or its database cannot.
+    """
+    try:
+        names = set(os.listdir(path))
+    except FileNotFoundError:
+        return "new"
+    except OSError as error:
+        raise HomeError(f"the home cannot be read: {path} ({error.strerror})") from None
+    if "state.db" in names and (kind := _kind_of_database(path / "state.db")):
+        return kind
+    if kind := _kind_of_runs(Home(path)):
+        return kind
+    strange = sorted(name for name in names - _OWN_NAMES if not name.startswith("."))
+    if strange:
+        raise HomeError(f"this is no home of heaveto or lionagi: {path}")
+    return "new"
+
+
+def _kind_of_database(path: Path) -> str | None:
+    """Return the lineage of a database; None when it has no tables."""
+    try:
+        schema = peek(path)
+    except StateDBError as error:
+        raise HomeError(error.message, code=error.code) from None
+    if schema.lineage in ("heaveto", "lionagi"):
+        return schema.lineage
+    if schema.tables:
+        # Old databases of lionagi do not say what they are; their runs do.
+        if _kind_of_runs(Home(path.parent)) == "lionagi":
+            return "lionagi"
+        raise HomeError(f"the database is neither heaveto's nor lionagi's: {path}")
+    return None
+
+
+def _kind_of_runs(home: Home) -> str | None:
+    """Return the kind by what the records of runs hold."""
+    for name in run_names(home)[-_LOOKED_AT:]:
+        try:
+            with open(home.runs / name / "run.json", "rb") as stream:
+                found = json.loads(stream.read(RUN_JSON_LIMIT))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and "branch_id" in found:
+            return "lionagi"
+        if isinstance(found, dict) and "checkpoint_format" in found:
+            return "heaveto"
+    return None

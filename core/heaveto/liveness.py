@@ -1,0 +1,170 @@
+"""Is the process of a run there? Checked, not believed (PRODUCT 6.3).
+
+A runner holds its run's ``.lock`` while it lives and records who it is in the row's
+``node_metadata`` under the names that lionagi uses. A clock that jumps, SIGSTOP and a
+sleeping machine are not death: the lock does not care, and where there is none a
+process is known by its pid and its distance from the boot, which a clock step moves on
+both sides alike.
+
+The module decides; :class:`Machine` asks the system and can be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from heaveto.files import lock_holder
+from heaveto.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["BOOT_TOLERANCE", "MACHINE", "Liveness", "Machine", "identity", "judge"]
+
+BOOT_TOLERANCE = 5.0
+"""Seconds by which two readings of the same boot time may differ."""
+_CREATE_TOLERANCE = 0.1
+"""Seconds by which two readings of the same start of a process may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """Whether a run's process is there, and why we think so.
+
+    ``alive`` is True, False, or None when it cannot be told (another host, no right to
+    look, nothing recorded). Only False refuses a control.
+    """
+
+    alive: bool | None
+    why: str
+    pid: int | None = None
+    """The verified process when ``alive`` is True, else the recorded one."""
+
+
+class Machine:
+    """What the system says about itself and its processes."""
+
+    def host(self) -> str:
+        """Return this machine's name."""
+        return socket.gethostname()
+
+    def boot_time(self) -> float:
+        """Return when it was booted, by its present clock."""
+        return float(psutil.boot_time())
+
+    def started(self, pid: int) -> float | None:
+        """Return when a process was started, by the present clock; None when gone.
+
+        Raises:
+            PermissionError: It may not be looked at.
+        """
+        try:
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            return float(process.create_time())
+        except psutil.NoSuchProcess:
+            return None
+        except psutil.AccessDenied:
+            raise PermissionError(pid) from None
+
+    def lock_holder(self, path: Path) -> int | None:
+        """Return who holds a run's lock; see :func:`heaveto.files.lock_holder`."""
+        return lock_holder(path)
+
+
+MACHINE = Machine()
+
+
+def identity(machine: Machine = MACHINE) -> dict[str, object]:
+    """Return what a runner records about itself in ``node_metadata``."""
+    pid = os.getpid()
+    return {
+        "pid": pid,
+        "pid_create_time": machine.started(pid),
+        "pid_host": machine.host(),
+        "pid_boot_time": machine.boot_time(),
+        "process_identity_mode": "local",
+    }
+
+
+def judge(
+    metadata: Mapping[str, object],
+    *,
+    lock: Path | None = None,
+    ended: bool = False,
+    machine: Machine = MACHINE,
+) -> Liveness:
+    """Tell whether the process of a run is there.
+
+    Args:
+        metadata: The ``node_metadata`` of its session.
+        lock: Its ``.lock`` in a heaveto home; None elsewhere.
+        ended: Its row says that it is over.
+        machine: Who is asked.
+    """
+    pid = _number(metadata.get("pid"))
+    if ended:
+        return Liveness(alive=False, why="the run has ended", pid=pid)
+    if lock is not None and (holder := _holder(lock, machine)) is not None:
+        return Liveness(alive=True, why="its lock is held", pid=holder or pid)
+    host = metadata.get("pid_host")
+    if isinstance(host, str) and host != machine.host():
+        why = f"it runs on another machine ({plain(host)})"
+        return Liveness(alive=None, why=why, pid=pid)
+    if pid is None:
+        return Liveness(alive=None, why="it recorded no process")
+    return _process(pid, metadata, machine)
+
+
+def _holder(lock: Path, machine: Machine) -> int | None:
+    """Return the holder of the lock; an unreadable lock file says nothing."""
+    try:
+        return machine.lock_holder(lock)
+    except OSError:
+        return None
+
+
+def _process(pid: int, metadata: Mapping[str, object], machine: Machine) -> Liveness:
+    """Compare the recorded process with the one that has its pid now."""
+    try:
+        started = machine.started(pid)
+    except PermissionError:
+        why = f"process {pid} may not be looked at"
+        return Liveness(alive=None, why=why, pid=pid)
+    if started is None:
+        return Liveness(alive=False, why=f"process {pid} is gone", pid=pid)
+    created = metadata.get("pid_create_time")
+    booted = metadata.get("pid_boot_time")
+    shift = 0.0
+    if isinstance(booted, int | float):
+        shift = machine.boot_time() - booted
+    if isinstance(created, int | float):
+        moved = started - created
+        same = abs(moved) <= _CREATE_TOLERANCE
+        if abs(shift) > BOOT_TOLERANCE:
+            # A stepped clock moves both by the same; a reboot does not.
+            same = abs(moved - shift) <= BOOT_TOLERANCE
+        elif not same:
+            same = abs(moved - shift) <= 2 * _CREATE_TOLERANCE
+        if not same:
+            rebooted = abs(shift) > BOOT_TOLERANCE
+            why = "the machine was started anew" if rebooted else "its pid was reused"
+            return Liveness(alive=False, why=f"process {pid} is gone: {why}", pid=pid)
+    elif abs(shift) > BOOT_TOLERANCE:
+        why = f"process {pid} is gone: the machine was started anew"
+        return Liveness(alive=False, why=why, pid=pid)
+    return Liveness(alive=True, why=f"process {pid} is there", pid=pid)
+
+
+def _number(value: object) -> int | None:
+    """Return a pid that can be asked about."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
+        return value
+    return None
