@@ -17,6 +17,7 @@ __all__ = [
     "CheckpointView",
     "ControlClass",
     "ControlView",
+    "HomeView",
     "LinkView",
     "Notice",
     "OperationView",
@@ -44,10 +45,24 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HomeView:
+    """How one open home stands."""
+
+    path: str
+    source: Literal["heaveto", "lionagi"]
+    read_at: float | None
+    """When its database could be read last; None: never, or it has none."""
+    problem: Notice | None = None
+    polling: bool = False
+    """Its files are looked at again and again, for want of notices of changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointView:
     """What is known of a run's checkpoint.
 
-    ``status`` is the report's: clean, recovered_prefix or refused.
+    ``status`` is the report's: clean, recovered_prefix or refused; in a list also
+    ``unread`` where an ended run's checkpoint has not been read yet.
     """
 
     version: int | None
@@ -80,7 +95,8 @@ class RunSummary:
     home: str
     source: Literal["heaveto", "lionagi"]
     name: str | None
-    status: RunStatus | None
+    status: RunStatus | str | None
+    """What is stored; a word that is none of the contract's is kept as it is."""
     state: RunState
     reason_code: str | None
     phase: str | None
@@ -98,6 +114,12 @@ class RunSummary:
     resumed_from: str | None
     superseded_by: str | None
     warnings: tuple[Notice, ...] = ()
+    last_sign_at: float | None = None
+    """The newest signal, output, message or save; not part of the JSON."""
+    pid: int | None = None
+    """Its process: the verified one when it is alive, else the recorded one."""
+    alive_why: str | None = None
+    """What ``alive`` was concluded from, in words; neither is part of the JSON."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON of PRODUCT 3."""
@@ -151,6 +173,10 @@ class OperationView:
     """Why it was skipped, in words."""
     rendered: tuple[str, ...] = ()
     """Ids of the controls whose text stands in its instruction."""
+    spawned_by: str | None = None
+    """The operation that asked for it; an independent spawn has no link to it."""
+    queued_at: float | None = None
+    paused_at: float | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON of PRODUCT 3."""

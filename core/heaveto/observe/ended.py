@@ -1,0 +1,182 @@
+"""Ended runs for a list, without reading each of them.
+
+A run that ended with every operation at its end is fully told by its row, the count of
+its operations' last signals, its controls, and the seal of its checkpoint: that is one
+query for all runs and two ``stat`` calls for each. Whatever is out of the ordinary (an
+operation without an end, an escalation, a failed input, a message to account for, a run
+that continues another) is read whole by the caller.
+
+A checkpoint without a seal is loaded as long as a budget of time lasts; what is left
+over is shown as ``unread`` and its turn comes with the next look. Blocking.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from heaveto.errors import ForeignOwnerError, RunError
+from heaveto.files import check_owner
+from heaveto.liveness import Liveness
+from heaveto.model import TERMINAL_RUN, OperationStatus, SignalKind
+from heaveto.observe.assemble import Facts, Place, counted
+from heaveto.observe.derive import stored_status
+from heaveto.observe.fold import Fold
+from heaveto.observe.relations import source_of
+from heaveto.observe.saved import sealed, unread
+from heaveto.observe.unit import Unit
+from heaveto.seal import read_seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from heaveto.observe.bulk import Counts
+    from heaveto.observe.relations import Relations
+    from heaveto.observe.roster import Roster
+    from heaveto.observe.saved import Saved
+    from heaveto.observe.snapshot import RunSummary
+    from heaveto.runs import RunDir
+    from heaveto.statedb import SessionRow
+
+__all__ = ["EndedRuns"]
+
+_SOME = 8
+"""Up to so many runs are read whole: cheaper than one count of everything."""
+_BUDGET_S = 0.2
+
+_ENDS = {
+    SignalKind.COMPLETED.value: OperationStatus.COMPLETED,
+    SignalKind.FAILED.value: OperationStatus.FAILED,
+    SignalKind.SKIPPED.value: OperationStatus.SKIPPED,
+    SignalKind.CANCELLED.value: OperationStatus.CANCELLED,
+}
+
+
+class EndedRuns:
+    """Summaries of ended runs, as many as can be told from counts."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        budget: float = _BUDGET_S,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            roster: The rows, controls and folders.
+            clock: Epoch seconds.
+            monotonic: Seconds that no clock change moves.
+            budget: Seconds for loading checkpoints that have no seal.
+        """
+        self._roster = roster
+        self._clock, self._monotonic = clock, monotonic
+        self._until = monotonic() + budget
+        self._home_is_foreign = _is_foreign(roster.home.path)
+
+    def summaries(
+        self, keys: list[str], relations: Relations
+    ) -> Iterator[tuple[str, SessionRow, RunSummary | None]]:
+        """Yield each run with its summary, or with None when it must be read whole.
+
+        Args:
+            keys: Of the roster's rows, in the order in which a budget is spent.
+            relations: Who continues whom.
+        """
+        counts: dict[str, Counts] | None = None
+        if len(keys) > _SOME and (database := self._roster.open()) is not None:
+            counts = database.counts()
+        for key in keys:
+            row = self._roster.rows[key]
+            summary = None
+            if counts is not None and row.id == key and self._is_plain(row):
+                found = counts.get(key)
+                nodes = _nodes(found)
+                if nodes is not None:
+                    summary = self._summary(row, nodes, relations)
+            yield key, row, summary
+
+    def _is_plain(self, row: SessionRow) -> bool:
+        """Tell whether row and counts can tell the whole of a run."""
+        return (
+            stored_status(row.status) in TERMINAL_RUN
+            and source_of(row) is None
+            and row.metadata_raw is None
+        )
+
+    def _summary(
+        self, row: SessionRow, nodes: dict[str, int], relations: Relations
+    ) -> RunSummary | None:
+        run = self._directory(row)
+        saved = self._saved(row, run)
+        controls = self._roster.controls.get(row.id, [])
+        if saved is not None and saved.view.status == "unread" and controls:
+            return None  # what became of its messages is in the checkpoint
+        resumed_from, superseded_by = relations.of(row)
+        return counted(
+            Facts(
+                row=row,
+                place=Place(
+                    home=str(self._roster.home.path),
+                    source=self._roster.source,
+                    run_dir=None if run is None else str(run.path),
+                    has_dir=row.run_id in self._roster.folders,
+                    foreign=self._home_is_foreign
+                    or (run is not None and _is_foreign(run.path)),
+                ),
+                fold=_NOTHING,
+                controls=controls,
+                saved=saved,
+                process=_ENDED,
+                now=self._clock(),
+                resumed_from=resumed_from,
+                superseded_by=superseded_by,
+            ),
+            nodes,
+        )
+
+    def _directory(self, row: SessionRow) -> RunDir | None:
+        if not row.run_id:
+            return None
+        try:
+            return self._roster.home.run(row.run_id)
+        except RunError:
+            return None
+
+    def _saved(self, row: SessionRow, run: RunDir | None) -> Saved | None:
+        """Return what is known of a checkpoint: sealed, loaded, or not read yet."""
+        if run is None or row.run_id not in self._roster.folders:
+            return None
+        seal = read_seal(row.node_metadata, run.checkpoint)
+        if seal is not None:
+            return sealed(seal)
+        if self._monotonic() < self._until:
+            return Unit(run.checkpoint).read(live=False)
+        return unread() if run.checkpoint.exists() else None
+
+
+_NOTHING = Fold()
+_ENDED = Liveness(alive=False, why="the run has ended")
+
+
+def _nodes(found: Counts | None) -> dict[str, int] | None:
+    """Return counts by status; None when an operation has no end or is special.
+
+    A run without any signal may have operations that only its checkpoint knows.
+    """
+    if found is None or found.special or not set(found.kinds) <= set(_ENDS):
+        return None
+    nodes = {"total": sum(found.kinds.values())}
+    nodes.update((_ENDS[kind].value, count) for kind, count in found.kinds.items())
+    return nodes
+
+
+def _is_foreign(path: Path) -> bool:
+    try:
+        check_owner(path)
+    except (ForeignOwnerError, OSError):
+        return True
+    return False

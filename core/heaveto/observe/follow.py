@@ -1,0 +1,253 @@
+"""One run followed: each look reads only what is new since the last one.
+
+Signals are read from the last sequence number on, the checkpoint only when its files
+changed, the process is asked at most once a second. Blocking; one owner.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from heaveto.errors import ForeignOwnerError, RunError
+from heaveto.files import check_owner
+from heaveto.liveness import MACHINE, Liveness, judge
+from heaveto.model import TERMINAL_RUN, OperationStatus
+from heaveto.observe.assemble import Facts, Place, detail
+from heaveto.observe.derive import stored_status
+from heaveto.observe.fold import Fold
+from heaveto.observe.unit import Unit
+from heaveto.runs import read_run_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from heaveto.liveness import Machine
+    from heaveto.observe.bulk import BulkDB
+    from heaveto.observe.saved import Saved
+    from heaveto.observe.snapshot import RunDetail
+    from heaveto.runs import Home, RunDir
+    from heaveto.statedb import ControlRow, SessionRow
+
+__all__ = ["Followed"]
+
+_ASK_PROCESS_S = 0.9
+"""A process is asked for at most so often; its death shows within three seconds."""
+_PAGE = 10_000
+
+
+class Followed:
+    """One run and what was read of it so far."""
+
+    def __init__(
+        self,
+        home: Home,
+        row: SessionRow,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        machine: Machine = MACHINE,
+        has_row: bool = True,
+    ) -> None:
+        """Begin with nothing read.
+
+        Args:
+            home: Where it lies.
+            row: Its session, or what its directory says in place of one.
+            clock: Epoch seconds.
+            monotonic: Seconds that no clock change moves.
+            machine: Who is asked about processes.
+            has_row: The database has a row of it.
+        """
+        self.home = home
+        self.row = row
+        self.has_row = has_row
+        self.fold = Fold()
+        self.saved: Saved | None = None
+        self.controls: tuple[ControlRow, ...] = ()
+        self.revision = 0
+        """Moves when anything that is shown of the run has changed."""
+        self.run_dir = _run_dir(home, row)
+        self._clock, self._monotonic, self._machine = clock, monotonic, machine
+        self._unit = None if self.run_dir is None else Unit(self.run_dir.checkpoint)
+        self._read = False
+        self._process: Liveness | None = None
+        self._asked_at = 0.0
+        self._place: Place | None = None
+        self._placed_at = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the row says that the run is over."""
+        return stored_status(self.row.status) in TERMINAL_RUN
+
+    @property
+    def live(self) -> bool:
+        """Tell whether something of the run may go on, as far as is known."""
+        return not self.ended and (
+            self._process is None or self._process.alive is not False
+        )
+
+    def update(
+        self, database: BulkDB | None, row: SessionRow, *, fresh: bool = True
+    ) -> bool:
+        """Read what is new.
+
+        Args:
+            database: None when there is none; then files alone are read.
+            row: The session as just read.
+            fresh: False: the database has not changed since the last update.
+
+        Returns:
+            Whether anything that is shown changed.
+        """
+        changed = row is not self.row and row != self.row
+        self.row = row
+        changed |= self._ask_process()
+        if database is not None and self.has_row and (fresh or not self._read):
+            self._read = True
+            changed |= self._read_signals(database)
+            changed |= self._read_controls(database)
+        changed |= self._read_unit()
+        changed |= self._look()
+        self.revision += changed
+        return changed
+
+    def _ask_process(self) -> bool:
+        now = self._monotonic()
+        if self.ended:
+            before, self._process = self._process, judge({}, ended=True)
+            return before is None or before.alive is not False
+        if self._process is not None and now - self._asked_at < _ASK_PROCESS_S:
+            return False
+        lock = None
+        if self.run_dir is not None and self.home.source == "heaveto":
+            lock = self.run_dir.lock
+        before = self._process
+        self._process = judge(self.row.node_metadata, lock=lock, machine=self._machine)
+        self._asked_at = now
+        return before is None or before.alive != self._process.alive
+
+    def _read_signals(self, database: BulkDB) -> bool:
+        changed = False
+        while rows := database.signals(self.row.id, self.fold.last_seq, limit=_PAGE):
+            changed |= self.fold.add(rows)
+            if len(rows) < _PAGE:
+                break
+        return changed
+
+    def _read_controls(self, database: BulkDB) -> bool:
+        found = tuple(database.controls(self.row.id))
+        if found == self.controls:
+            return False
+        self.controls = found
+        return True
+
+    def _read_unit(self) -> bool:
+        if self._unit is None:
+            return False
+        before = self.saved
+        self.saved = self._unit.read(live=self.live)
+        return self.saved is not before
+
+    def _look(self) -> bool:
+        """Look at the directory itself, at most once a second."""
+        now = self._monotonic()
+        if self._place is not None and now - self._placed_at < _ASK_PROCESS_S:
+            return False
+        before, self._placed_at = self._place, now
+        self._place = self._place_now()
+        return self._place != before
+
+    def _place_now(self) -> Place:
+        run = self.run_dir
+        has_dir = run is not None and run.path.is_dir()
+        return Place(
+            home=str(self.home.path),
+            source="lionagi" if self.home.source == "lionagi" else "heaveto",
+            run_dir=None if run is None else str(run.path),
+            has_dir=has_dir,
+            damaged_json=has_dir and run is not None and _is_damaged(run),
+            foreign=run is not None and _is_foreign(self.home, run),
+        )
+
+    def snapshot(
+        self,
+        *,
+        resumed_from: str | None,
+        superseded_by: str | None,
+        survivors: Sequence[dict[str, object]] = (),
+    ) -> RunDetail:
+        """Return the run as it was read last.
+
+        Args:
+            resumed_from: The run id it continues.
+            superseded_by: The run id that took it over.
+            survivors: Living children of its dead runner.
+        """
+        process = self._process or Liveness(alive=None, why="it was not asked for")
+        return detail(
+            Facts(
+                row=self.row,
+                place=self._place or self._place_now(),
+                fold=self.fold,
+                controls=self.controls,
+                saved=self.saved,
+                process=process,
+                now=self._clock(),
+                last_output_at=self._last_output(),
+                resumed_from=resumed_from,
+                superseded_by=superseded_by,
+                survivors=tuple(survivors),
+                has_row=self.has_row,
+            )
+        )
+
+    def _last_output(self) -> float | None:
+        """Return when a running operation last wrote something."""
+        if self.run_dir is None or not self.live:
+            return None
+        newest = None
+        for lane in self.fold.lanes.values():
+            if lane.status == OperationStatus.RUNNING:
+                for name in ("output.log", "error.log"):
+                    at = _changed_at(self.run_dir, lane.name, name)
+                    if at is not None and (newest is None or at > newest):
+                        newest = at
+        return newest
+
+
+def _run_dir(home: Home, row: SessionRow) -> RunDir | None:
+    """Return the directory of a run; a name that can be no path has none."""
+    if not row.run_id:
+        return None
+    try:
+        return home.run(row.run_id)
+    except RunError:
+        return None
+
+
+def _changed_at(run: RunDir, operation: str, name: str) -> float | None:
+    try:
+        return os.stat(run.operation(operation) / name, follow_symlinks=False).st_mtime
+    except (OSError, RunError):
+        return None
+
+
+def _is_damaged(run: RunDir) -> bool:
+    """Tell whether there is a ``run.json`` that cannot be read."""
+    try:
+        read_run_json(run)
+    except RunError as error:
+        return error.code == "run_damaged"
+    return False
+
+
+def _is_foreign(home: Home, run: RunDir) -> bool:
+    try:
+        check_owner(home.path)
+        check_owner(run.path)
+    except (ForeignOwnerError, OSError):
+        return True
+    return False

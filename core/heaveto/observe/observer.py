@@ -1,0 +1,245 @@
+"""Several homes read as one: the list, one run, what changes, waiting for an end.
+
+Everything that blocks may be called from any thread; one lock keeps the sources to one
+caller at a time. :meth:`Observer.watch` and :meth:`Observer.wait_for_end` are for an
+event loop and read on a thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol, Self
+
+from heaveto.errors import HomeError, StateDBError, TargetError
+from heaveto.homes import open_home
+from heaveto.model import TERMINAL_RUN
+from heaveto.observe.native import NativeSource
+from heaveto.runs import Home
+from heaveto.targets import resolve_target
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from heaveto.observe.snapshot import HomeView, RunDetail, RunSummary
+    from heaveto.observe.watch import Change
+
+__all__ = ["Observer", "RunSource", "is_over"]
+
+
+class RunSource(Protocol):
+    """One home as a source of runs; all methods block.
+
+    A second kind of home is a second implementation beside ``native``.
+    """
+
+    home: Home
+
+    def runs(self) -> tuple[RunSummary, ...]:
+        """Return every run, the newest first, after reading what is new."""
+        ...
+
+    def listed(self) -> tuple[RunSummary, ...]:
+        """Return every run as it was read last."""
+        ...
+
+    def refresh(self) -> frozenset[str]:
+        """Read what is new; return the keys of the runs that are shown otherwise."""
+        ...
+
+    def read(self, session_id: str | None, run_id: str | None) -> RunDetail | None:
+        """Return one run whole, or None when it is not here."""
+        ...
+
+    def health(self) -> HomeView:
+        """Return how the home stands."""
+        ...
+
+    def live_directories(self) -> tuple[Path, ...]:
+        """Return the directories in which something may change."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class Observer:
+    """A reader of the open homes; it changes nothing anywhere."""
+
+    def __init__(
+        self,
+        homes: Iterable[Path | Home],
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Look what kind each home is; nothing else is read yet.
+
+        Args:
+            homes: Folders, or homes whose kind is known.
+            clock: Epoch seconds.
+            monotonic: Seconds that no clock change moves.
+
+        Raises:
+            HomeError: One of them is no home.
+        """
+        self.homes: tuple[Home, ...] = tuple(
+            home if isinstance(home, Home) else open_home(home) for home in homes
+        )
+        self.sources: tuple[RunSource, ...] = tuple(
+            NativeSource(home, clock=clock, monotonic=monotonic) for home in self.homes
+        )
+        self.lock = threading.RLock()
+        self._monotonic = monotonic
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every database; again is harmless."""
+        with self.lock:
+            for source in self.sources:
+                source.close()
+
+    # --- asked once
+
+    def list_runs(self) -> tuple[RunSummary, ...]:
+        """Return every run of every home, home by home, the newest first.
+
+        Raises:
+            StateDBError: No home could be read, now or before.
+        """
+        with self.lock:
+            return self._gathered(lambda source: source.runs())
+
+    def listed(self) -> tuple[RunSummary, ...]:
+        """Return every run as it was read last."""
+        with self.lock:
+            return tuple(run for source in self.sources for run in source.listed())
+
+    def refresh(self) -> frozenset[str]:
+        """Read what is new; return the keys of the runs that are shown otherwise.
+
+        Raises:
+            StateDBError: No home could be read, now or before.
+        """
+        with self.lock:
+            return frozenset(self._gathered(lambda source: source.refresh()))
+
+    def _gathered(self, ask: Callable[[RunSource], Iterable[object]]) -> tuple:  # type: ignore[type-arg]
+        """Ask every source; what fails is passed over unless everything does."""
+        found: list[object] = []
+        failures: list[StateDBError] = []
+        for source in self.sources:
+            try:
+                found.extend(ask(source))
+            except StateDBError as error:
+                failures.append(error)
+        if failures and len(failures) == len(self.sources):
+            raise failures[0]
+        return tuple(found)
+
+    def read_run(self, target: str) -> RunDetail:
+        """Return the run that a text names, whole.
+
+        Args:
+            target: An id or its beginning, by the one target rule.
+
+        Raises:
+            TargetError: It names no run, or several.
+            StateDBError: The database cannot be read and nothing is known of the run.
+        """
+        with self.lock:
+            found = resolve_target(self.homes, target)
+            source = self._source(found.home)
+            detail = source.read(found.session_id, found.run_id)
+            if detail is None:
+                raise TargetError("the run is gone", code="target_unknown")
+            return detail
+
+    def read(self, run: RunSummary) -> RunDetail | None:
+        """Return a listed run whole, or None when it is gone; cheaper than a target."""
+        with self.lock:
+            for source in self.sources:
+                if str(source.home.path) == run.home:
+                    return source.read(run.session_id or None, run.run_id or None)
+        return None
+
+    def health(self) -> tuple[HomeView, ...]:
+        """Return how each home stands, in order."""
+        with self.lock:
+            return tuple(source.health() for source in self.sources)
+
+    def _source(self, home: Home) -> RunSource:
+        for source in self.sources:
+            if source.home.path == home.path:
+                return source
+        raise HomeError(f"this home is not open: {home.path}")
+
+    # --- on an event loop
+
+    async def watch(self) -> AsyncIterator[Change]:
+        """Yield what changes; the first change comes at once and is everything.
+
+        At most ten changes come in a second, and what comes meanwhile is merged into
+        the next one, so a slow reader misses no state, only intermediate ones.
+        """
+        from heaveto.observe.watch import Watcher
+
+        async with Watcher(self) as watcher:
+            async for change in watcher:
+                yield change
+
+    async def wait_for_end(
+        self, target: str, limit: float | None = None
+    ) -> tuple[RunDetail, bool]:
+        """Follow a run until it has ended or its process is gone.
+
+        Args:
+            target: An id or its beginning.
+            limit: Seconds to wait at most; None waits for ever.
+
+        Returns:
+            The run as it is then, and whether the time ran out first.
+
+        Raises:
+            TargetError: The target names no run, or several.
+        """
+        detail = await asyncio.to_thread(self.read_run, target)
+        if is_over(detail.run):
+            return detail, False
+        try:
+            async with asyncio.timeout(limit):
+                async for change in self.watch():
+                    key = detail.run.session_id or detail.run.run_id
+                    if not change.concerns(key):
+                        continue
+                    newer = await asyncio.to_thread(self.read, detail.run)
+                    if newer is None:
+                        raise TargetError("the run is gone", code="target_unknown")
+                    detail = newer
+                    if is_over(detail.run):
+                        return detail, False
+        except TimeoutError:
+            newer = await asyncio.to_thread(self.read, detail.run)
+            return newer or detail, True
+        return detail, False
+
+
+def is_over(run: RunSummary) -> bool:
+    """Tell whether nothing more will come from a run."""
+    return run.status in TERMINAL_RUN or run.alive is False

@@ -1,0 +1,81 @@
+"""Which run continues which (``resumed_from`` and ``superseded_by``).
+
+A row names the session it continues; a reader shows run ids. A run is superseded by the
+newest run that continues it and got past its start: a resume that was refused or ended
+before it announced anything takes nothing over. Pure, but for :meth:`Relations.look`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heaveto.observe.bulk import BulkDB
+    from heaveto.statedb import SessionRow
+
+__all__ = ["Relations", "source_of"]
+
+
+def source_of(row: SessionRow) -> str | None:
+    """Return the session that a run continues."""
+    found = row.node_metadata.get("resumed_from")
+    return found if isinstance(found, str) and found else None
+
+
+class Relations:
+    """Who continues whom, as the rows say."""
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._rows: Mapping[str, SessionRow] = {}
+        self._run_ids: dict[str, str] = {}
+        self._heirs: dict[str, str] = {}
+        self._told: dict[str, str | None] = {}
+
+    def read(self, rows: Mapping[str, SessionRow]) -> None:
+        """Take over all rows, the newest first."""
+        if rows is self._rows:
+            return
+        self._rows = rows
+        self._run_ids = {key: row.run_id for key, row in rows.items() if row.run_id}
+        self._heirs = {}
+        for row in rows.values():
+            source = source_of(row)
+            if source is not None and row.run_id and _got_going(row):
+                self._heirs.setdefault(source, row.run_id)
+
+    def look(self, database: BulkDB | None, row: SessionRow) -> None:
+        """Ask the database about one run alone."""
+        if database is None or not row.id:
+            return
+        source = source_of(row)
+        if source is not None:
+            other = database.session(source)
+            if other is not None and other.run_id:
+                self._run_ids[source] = other.run_id
+        self._heirs.pop(row.id, None)
+        for heir in database.continuing(row.id):
+            if heir.run_id and source_of(heir) == row.id and _got_going(heir):
+                self._heirs[row.id] = heir.run_id
+                break
+
+    def of(self, row: SessionRow) -> tuple[str | None, str | None]:
+        """Return the run ids a run continues and is continued by."""
+        source = source_of(row)
+        resumed_from = None if source is None else self._run_ids.get(source)
+        return resumed_from, self._heirs.get(row.id)
+
+    def moved(self, key: str) -> bool:
+        """Tell whether a run has another heir than was told."""
+        return self._heirs.get(key) != self._told.get(key)
+
+    def told(self, key: str) -> None:
+        """Note that a run is shown with its heir."""
+        self._told[key] = self._heirs.get(key)
+
+
+def _got_going(row: SessionRow) -> bool:
+    """Tell whether a run got past its start, which is when it listens to controls."""
+    return row.poller != "pending"

@@ -1,0 +1,228 @@
+"""Which runs a home has: the rows of its database and the directories without one.
+
+Kept up to date at the price of what changed: nothing is read while the database's
+version stands still, one stamp tells whether any session or control moved, and only
+the rows that differ are read. A database that cannot be read leaves the roster as it
+was; one that is gone leaves the directories.
+
+Blocking; one owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Literal
+
+from heaveto.errors import RunError, StateDBError
+from heaveto.observe.bulk import BulkDB
+from heaveto.runs import read_run_json, run_names
+from heaveto.statedb import SessionRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from heaveto.observe.bulk import Mark
+    from heaveto.runs import Home
+    from heaveto.statedb import ControlRow
+
+__all__ = ["Roster"]
+
+_SOME = 16
+"""Up to so many changed rows are read one by one."""
+_RESYNC_S = 2.0
+"""While the database changes, marks are compared at least so often."""
+_SETTLED_S = 1.0
+"""A run directory is made before its row is; for so long it needs none."""
+
+
+class Roster:
+    """The runs of one home, in order, as last read.
+
+    Attributes:
+        rows: The sessions by their key, the newest first: the session id, or the run
+            id of a directory without a row.
+        controls: Control rows by session.
+        folders: The names in the folder of runs.
+        fresh: The database has changed since the sync before.
+        error: Why the database could not be read the last time.
+        read_at: When it could be read last, epoch seconds.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open nothing yet."""
+        self.home = home
+        self.rows: dict[str, SessionRow] = {}
+        self.controls: dict[str, list[ControlRow]] = {}
+        self.folders: frozenset[str] = frozenset()
+        self.fresh = False
+        self.error: StateDBError | None = None
+        self.read_at: float | None = None
+        self._clock, self._monotonic = clock, monotonic
+        self._database: BulkDB | None = None
+        self._marks: dict[str, Mark] = {}
+        self._stored: dict[str, SessionRow] = {}
+        self._orphans: dict[str, SessionRow] = {}
+        self._stamp: Mark | None = None
+        self._version: object = None
+        self._synced_at = 0.0
+        self._folder_stamp: tuple[int, int, int] | None = None
+        self._young = False
+
+    @property
+    def source(self) -> Literal["heaveto", "lionagi"]:
+        """The world of the home."""
+        return "lionagi" if self.home.source == "lionagi" else "heaveto"
+
+    def close(self) -> None:
+        """Close the database; the next look opens it anew."""
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+        self._version = None
+
+    def open(self) -> BulkDB | None:
+        """Return the database; None when there is none.
+
+        Raises:
+            StateDBError: There is one, and it cannot be read.
+        """
+        if self._database is None:
+            try:
+                database = BulkDB.open(self.home.state_db)
+                assert isinstance(database, BulkDB)
+                self._database = database
+            except StateDBError as error:
+                if error.code != "db_missing":
+                    raise
+        return self._database
+
+    def sync(self) -> None:
+        """Bring the roster up to date.
+
+        Raises:
+            StateDBError: The database cannot be read, now for the first time.
+        """
+        try:
+            self._sync_database()
+        except StateDBError as error:
+            self.close()
+            self.error, self.fresh = error, False
+            if error.code == "db_missing":
+                self._without_database()
+            elif self.read_at is None:
+                raise
+        else:
+            self.error, self.read_at = None, self._clock()
+        if self._sync_folders() or self.fresh:
+            self._arrange()
+
+    def _sync_database(self) -> None:
+        database = self.open()
+        if database is None:
+            self._without_database()
+            return
+        version = database.data_version()
+        self.fresh = version != self._version
+        if self.fresh:
+            now = self._monotonic()
+            stamp = database.stamp()
+            if stamp != self._stamp or now - self._synced_at > _RESYNC_S:
+                self._read_rows(database)
+                self._stamp, self._synced_at = stamp, now
+        self._version = version
+
+    def _without_database(self) -> None:
+        """Let go of the rows: the file is gone."""
+        self.fresh = bool(self._stored)
+        self._marks, self._stored, self.controls = {}, {}, {}
+        self._stamp = None
+
+    def _read_rows(self, database: BulkDB) -> None:
+        """Read the rows that differ, and the controls."""
+        marks = database.marks()
+        changed = [key for key, mark in marks.items() if self._marks.get(key) != mark]
+        found: Iterable[SessionRow | None]
+        if len(changed) > _SOME:
+            found = database.sessions()
+        else:
+            found = [database.session(key) for key in changed]
+        rows = {**self._stored, **{row.id: row for row in found if row is not None}}
+        self._stored = {key: rows[key] for key in marks if key in rows}
+        self._marks = marks
+        self.controls = {}
+        for control in database.controls():
+            self.controls.setdefault(control.session_id, []).append(control)
+
+    def update_row(self, row: SessionRow) -> None:
+        """Take over a row that was read apart from the others."""
+        if row.id in self._stored:
+            self._stored[row.id] = self.rows[row.id] = row
+
+    # --- directories
+
+    def _sync_folders(self) -> bool:
+        """List the folder of runs again when it changed; tell whether it differs."""
+        stamp = (0, 0, 0)
+        with contextlib.suppress(OSError):
+            found = os.stat(self.home.runs)
+            stamp = (found.st_dev, found.st_ino, found.st_mtime_ns)
+        if stamp == self._folder_stamp and not self._young:
+            return False
+        now = self._clock()
+        # Two changes within a tick of the clock look alike: look again a little later.
+        self._young = 0 <= now - stamp[2] / 1e9 < _SETTLED_S
+        self._folder_stamp = stamp
+        before, self.folders = self.folders, frozenset(run_names(self.home))
+        return self._young or before != self.folders
+
+    def _arrange(self) -> None:
+        """Put rows and directories without a row into one order."""
+        known = {row.run_id for row in self._stored.values()}
+        orphans = {}
+        for name in sorted(self.folders - known, reverse=True):
+            row = self._orphans.get(name) or self._orphan(name)
+            if row is not None:
+                orphans[name] = row
+        self._orphans = orphans
+        self.rows = {**self._stored, **orphans}
+
+    def _orphan(self, name: str) -> SessionRow | None:
+        """Return what a directory without a row says, unless its row may just come."""
+        try:
+            age = self._clock() - os.stat(self.home.runs / name).st_mtime
+        except OSError:
+            return None
+        if 0 <= age < _SETTLED_S:
+            self._young = True
+            return None
+        return self.row_of_directory(name)
+
+    def row_of_directory(self, run_id: str) -> SessionRow | None:
+        """Return what a run's directory says of it; None when it is not there."""
+        try:
+            run = self.home.run(run_id)
+        except RunError:
+            return None
+        if not run.path.is_dir():
+            return None
+        try:
+            record = read_run_json(run)
+        except RunError:
+            return SessionRow(id="", run_id=run_id)
+        return SessionRow(
+            id=record.session_id or "",
+            run_id=run_id,
+            status=record.status,
+            started_at=record.started_at,
+            ended_at=record.ended_at,
+            artifacts_path=record.artifact_root,
+            node_metadata={"resumed_from": record.resumed_from},
+        )

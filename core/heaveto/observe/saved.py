@@ -1,0 +1,288 @@
+"""What a checkpoint holds, as far as a reader shows it.
+
+The values here are made from a loaded state and its report and nothing else: the
+checkpoint loader is the only way to the files. A refused unit has no outcomes, no plan
+and no messages (SPEC K-19, F-44). Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from heaveto.model import OperationStatus, Origin
+from heaveto.observe.snapshot import CheckpointView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from heaveto.seal import Seal
+
+__all__ = [
+    "Message",
+    "PlanItem",
+    "Saved",
+    "SavedOutcome",
+    "read_state",
+    "refused",
+    "sealed",
+    "unread",
+]
+
+_SPAWNED = {
+    "completed": OperationStatus.COMPLETED,
+    "failed": OperationStatus.FAILED,
+    "pending": OperationStatus.PENDING,
+}
+_NO_TIME = 2.0**53
+"""No time is as late as this; an integer beyond it may not even fit a float."""
+_MATCH_S = 5.0
+"""A message without a control id matches a control when its time lies between claim and
+stamp plus this (FORMATS 8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedOutcome:
+    """One recorded outcome or intent; for a spawned operation also who asked for it."""
+
+    status: OperationStatus
+    error_code: str | None = None
+    error_text: str | None = None
+    origin: Origin = Origin.PLANNED
+    name: str | None = None
+    assignee: str | None = None
+    parent_id: str | None = None
+    escalated_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanItem:
+    """One planned operation; ``heads`` are agent ids."""
+
+    agent_id: str
+    node_id: str | None
+    assignee: str | None
+    heads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One operator message in the shared context."""
+
+    control_id: str | None
+    at: float | None
+    text: str | None
+    rendered_into: str | None
+
+    def is_of(
+        self, control_id: str, text: str | None, since: float, until: float
+    ) -> bool:
+        """Tell whether it came from a control (FORMATS 8)."""
+        if self.control_id is not None:
+            return self.control_id == control_id
+        if text is None or self.text != text or self.at is None:
+            return False
+        return since <= self.at <= until + _MATCH_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What a reader shows of one checkpoint."""
+
+    view: CheckpointView
+    reasons: tuple[str, ...] = ()
+    """Codes of the recovery report; the fatal one is last."""
+    planned: Mapping[str, SavedOutcome] = field(default_factory=dict)
+    """By agent id."""
+    spawned: Mapping[str, SavedOutcome] = field(default_factory=dict)
+    """By operation id."""
+    plan: tuple[PlanItem, ...] = ()
+    messages: tuple[Message, ...] = ()
+    agent_of: Mapping[str, str] = field(default_factory=dict)
+    """Agent ids by planned operation id, where the plan names them."""
+    assignees: Mapping[str, str] = field(default_factory=dict)
+    """Workers by agent id."""
+    saved_at: float | None = None
+    whole: bool = True
+    """Outcomes and messages are here; False: only what a seal or a look tells."""
+    delivered: frozenset[str] = frozenset()
+    """Ids of controls whose messages are in it, where the messages themselves are not
+    here."""
+
+    @property
+    def readable(self) -> bool:
+        """Tell whether its content may be shown."""
+        return self.view.status != "refused"
+
+    def links(
+        self,
+    ) -> Iterable[tuple[str, str, Literal["depends", "spawn", "escalation"]]]:
+        """Return the dependencies the checkpoint knows, for a run without signals."""
+        ids = {item.agent_id: item.node_id or item.agent_id for item in self.plan}
+        for item in self.plan:
+            for head in item.heads:
+                yield ids.get(head, head), ids[item.agent_id], "depends"
+        for node_id, spawned in self.spawned.items():
+            if spawned.parent_id is not None:
+                retry = spawned.escalated_from is not None
+                yield spawned.parent_id, node_id, "escalation" if retry else "spawn"
+
+
+def refused(view: CheckpointView, reasons: tuple[str, ...]) -> Saved:
+    """Return what is shown of a refused unit: that it is refused, and why."""
+    return Saved(view=view, reasons=reasons)
+
+
+def sealed(seal: Seal) -> Saved:
+    """Return what a seal tells of a checkpoint whose files are as they were sealed."""
+    view = CheckpointView(
+        version=seal.version,
+        generation=seal.generation,
+        seq=seal.seq,
+        status="clean",
+        records_since_base=seal.records_since_base,
+        saved=seal.saved,
+    )
+    return Saved(view=view, whole=False, delivered=seal.delivered)
+
+
+def unread() -> Saved:
+    """Return what is shown of a checkpoint that was not read for a list."""
+    view = CheckpointView(
+        version=None,
+        generation=None,
+        seq=None,
+        status="unread",
+        records_since_base=None,
+    )
+    return Saved(view=view, whole=False)
+
+
+def read_state(
+    state: Mapping[str, object],
+    view: CheckpointView,
+    *,
+    reasons: tuple[str, ...] = (),
+    saved_at: float | None = None,
+) -> Saved:
+    """Read what is shown of an accepted state.
+
+    Args:
+        state: ``Loaded.state``.
+        view: What the report says; the count of outcomes is filled in here.
+        reasons: Codes of the report.
+        saved_at: When the unit was last written, epoch seconds.
+    """
+    plan = tuple(_plan(state.get("plan")))
+    planned = dict(_planned(state.get("ops")))
+    spawned = dict(_spawned(state.get("spawned")))
+    done = [*planned.values(), *spawned.values()]
+    count = sum(1 for outcome in done if outcome.status != OperationStatus.PENDING)
+    context = state.get("flow_context")
+    return Saved(
+        view=_with_count(view, count),
+        reasons=reasons,
+        planned=planned,
+        spawned=spawned,
+        plan=plan,
+        messages=tuple(_messages(context)),
+        agent_of={item.node_id: item.agent_id for item in plan if item.node_id},
+        assignees={item.agent_id: item.assignee for item in plan if item.assignee},
+        saved_at=saved_at,
+    )
+
+
+def _with_count(view: CheckpointView, count: int) -> CheckpointView:
+    return CheckpointView(
+        version=view.version,
+        generation=view.generation,
+        seq=view.seq,
+        status=view.status,
+        records_since_base=view.records_since_base,
+        bytes_to_compaction=view.bytes_to_compaction,
+        saved=count,
+    )
+
+
+def _objects(value: object) -> Iterable[dict[str, object]]:
+    """Return the objects of a list; the loader has refused what must not be there."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def _plan(value: object) -> Iterable[PlanItem]:
+    items = list(_objects(value))
+    agents = [_text(item, "agent_id") for item in items]
+    for item, agent in zip(items, agents, strict=True):
+        if agent is None:
+            continue
+        places = item.get("dep_indices")
+        heads = [
+            agents[place]
+            for place in (places if isinstance(places, list) else ())
+            if isinstance(place, int) and 0 <= place < len(agents)
+        ]
+        yield PlanItem(
+            agent_id=agent,
+            node_id=_text(item, "node_id"),
+            assignee=_text(item, "assignee"),
+            heads=tuple(head for head in heads if head),
+        )
+
+
+def _planned(value: object) -> Iterable[tuple[str, SavedOutcome]]:
+    if not isinstance(value, dict):
+        return
+    for agent, entry in value.items():
+        if isinstance(entry, dict) and entry.get("status") in ("completed", "failed"):
+            yield agent, _outcome(entry, OperationStatus(str(entry["status"])))
+
+
+def _spawned(value: object) -> Iterable[tuple[str, SavedOutcome]]:
+    for entry in _objects(value):
+        node_id = _text(entry, "node_id")
+        status = _SPAWNED.get(str(entry.get("status")))
+        if node_id is not None and status is not None:
+            yield node_id, _outcome(entry, status, spawned=True)
+
+
+def _outcome(
+    entry: Mapping[str, object], status: OperationStatus, *, spawned: bool = False
+) -> SavedOutcome:
+    code = text = None
+    response = entry.get("response")
+    if status == OperationStatus.FAILED and isinstance(response, dict):
+        code = _text(response, "code")
+        text = _text(response, "error")
+    if not spawned:
+        return SavedOutcome(status=status, error_code=code, error_text=text)
+    emitter = _text(entry, "escalated_from")
+    return SavedOutcome(
+        status=status,
+        error_code=code,
+        error_text=text,
+        origin=Origin.SPAWNED if emitter is None else Origin.RETRY,
+        name=_text(entry, "spawn_id"),
+        assignee=_text(entry, "assignee"),
+        parent_id=_text(entry, "parent_id"),
+        escalated_from=emitter,
+    )
+
+
+def _messages(context: object) -> Iterable[Message]:
+    if not isinstance(context, dict):
+        return
+    for entry in _objects(context.get("operator_messages")):
+        at, text = entry.get("ts"), entry.get("text")
+        timed = isinstance(at, (int, float)) and 0 <= at < _NO_TIME
+        yield Message(
+            control_id=_text(entry, "control_id"),
+            at=float(at) if timed else None,  # type: ignore[arg-type]
+            text=text if isinstance(text, str) else None,
+            rendered_into=_text(entry, "rendered_into_op"),
+        )
+
+
+def _text(entry: Mapping[str, object], name: str) -> str | None:
+    value = entry.get(name)
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,161 @@
+"""What changes in the open homes, as a stream of coalesced changes.
+
+A thread of its own does all that blocks. Ten times a second it looks whether a database
+has moved (one pragma) and whether the system told of changed files; then it reads what
+is new and hands the difference over to the event loop. An idle home costs one pragma
+and one ``stat`` a look.
+
+The loop's side holds one merged change at most, so a slow reader costs no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from heaveto.errors import StateDBError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+    from heaveto.observe.observer import Observer
+    from heaveto.observe.snapshot import HomeView, RunSummary
+
+__all__ = ["Change", "Watcher"]
+
+_LOOK_S = 0.1
+"""Time between two looks."""
+_BEAT_S = 1.0
+"""The homes' ages are told at least so often while somebody listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is shown otherwise than before."""
+
+    runs: tuple[RunSummary, ...]
+    """Every run as it is now."""
+    keys: frozenset[str] | None
+    """Session ids (run ids where there is no row) of the runs that differ, are new or
+    are gone; None: everything, as in the first change."""
+    homes: tuple[HomeView, ...]
+    """How the homes stand."""
+
+    def concerns(self, key: str) -> bool:
+        """Tell whether a run may be shown otherwise."""
+        return self.keys is None or key in self.keys
+
+    def after(self, earlier: Change | None) -> Change:
+        """Return this change with an earlier one that nobody took merged into it."""
+        if earlier is None or self.keys is None:
+            return self
+        keys = None if earlier.keys is None else earlier.keys | self.keys
+        return Change(runs=self.runs, keys=keys, homes=self.homes)
+
+
+class Watcher:
+    """The changes of an observer's homes; ``async with`` and ``async for``."""
+
+    def __init__(self, observer: Observer) -> None:
+        """Start nothing yet."""
+        self._observer = observer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = asyncio.Event()
+        self._waiting: Change | None = None
+        self._error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start looking."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._run, name="heaveto-observe", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop looking and wait for the thread."""
+        self._stop.set()
+        thread = self._thread
+        if thread is not None:
+            await asyncio.shield(asyncio.to_thread(thread.join))
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        """Yield changes as they come, merged when the reader is slow."""
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            change, self._waiting = self._waiting, None
+            if change is not None:
+                yield change
+            elif self._error is not None:
+                raise self._error
+
+    # --- the thread
+
+    def _run(self) -> None:
+        try:
+            self._look_on()
+        except BaseException as error:  # raised again on the loop
+            self._hand_over(None, error)
+
+    def _look_on(self) -> None:
+        """Look until told to stop."""
+        first = True
+        homes: tuple[HomeView, ...] = ()
+        while not self._stop.is_set():
+            began = time.monotonic()
+            keys = self._refresh()
+            now = self._observer.health()
+            if first or keys or _problems(now) != _problems(homes):
+                self._hand_over(
+                    Change(
+                        runs=self._observer.listed(),
+                        keys=None if first else keys,
+                        homes=now,
+                    )
+                )
+            first, homes = False, now
+            self._stop.wait(max(0.01, _LOOK_S - (time.monotonic() - began)))
+
+    def _refresh(self) -> frozenset[str]:
+        """Read what is new; what cannot be read is told by the homes' health."""
+        with contextlib.suppress(StateDBError):
+            return self._observer.refresh()
+        return frozenset()
+
+    def _hand_over(
+        self, change: Change | None, error: BaseException | None = None
+    ) -> None:
+        """Give a change to the loop; a loop that is gone ends the looking."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(self._take, change, error)
+        except RuntimeError:
+            self._stop.set()
+
+    def _take(self, change: Change | None, error: BaseException | None) -> None:
+        """Merge a change into what waits; on the loop."""
+        if change is not None:
+            self._waiting = change.after(self._waiting)
+        if error is not None:
+            self._error = error
+        self._ready.set()
+
+
+def _problems(homes: tuple[HomeView, ...]) -> tuple[object, ...]:
+    return tuple(home.problem for home in homes)
