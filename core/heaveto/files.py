@@ -66,7 +66,9 @@ def temp_name(name: str) -> str:
     return f".{name}.{uuid4().hex}.tmp"
 
 
-def make_directories(path: Path, *, mode: int = 0o700, system: Os = OS) -> None:
+def make_directories(
+    path: Path, *, mode: int = 0o700, sync: bool = True, system: Os = OS
+) -> None:
     """Make a directory and its missing parents, each entry synced in its parent.
 
     Each is made in, and opened from, the handle of the one before, so nothing that is
@@ -75,6 +77,7 @@ def make_directories(path: Path, *, mode: int = 0o700, system: Os = OS) -> None:
     Args:
         path: What shall exist afterwards; an existing one is left as it is.
         mode: The mode of what is made.
+        sync: False leaves the syncs out, for a caller who claims no durability.
         system: The system calls.
 
     Raises:
@@ -89,7 +92,8 @@ def make_directories(path: Path, *, mode: int = 0o700, system: Os = OS) -> None:
         for name in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 system.mkdir(name, mode, dir_fd=directory.fd)
-            directory.sync()
+            if sync:
+                directory.sync()
             inner = directory.subdirectory(name)
             directory.close()
             directory = inner

@@ -19,6 +19,7 @@ from heaveto.checkpoint.report import (
     RecoveryStatus,
 )
 from heaveto.checkpoint.v3 import encode_record
+from heaveto.checkpoint.writer import CheckpointWriter, Statistics
 from heaveto.errors import (
     CheckpointBusyError,
     CheckpointError,
@@ -43,12 +44,14 @@ __all__ = [
     "CheckpointRefused",
     "CheckpointValueError",
     "CheckpointVersionError",
+    "CheckpointWriter",
     "Loaded",
     "PatchError",
     "Reason",
     "ReasonCode",
     "RecoveryReport",
     "RecoveryStatus",
+    "Statistics",
     "apply_patch",
     "diff",
     "encode_record",

@@ -33,6 +33,7 @@ __all__ = [
     "Kind",
     "State",
     "Transition",
+    "plan_has_ids",
     "read_entry",
 ]
 
@@ -227,7 +228,7 @@ class Folding:
         """Begin with a state; it is not changed."""
         self._start = start
         self._tables = {Kind.OP: dict(start.ops), Kind.SPAWNED: dict(start.spawned)}
-        self._planned = _plan_has_ids(start.plan)
+        self._planned = plan_has_ids(start.plan)
         self._witnesses = sum(entry.witness for entry in start.spawned.values())
         self._pending = sum(e.status == "pending" for e in start.spawned.values())
         self.context = start.flow_context
@@ -270,7 +271,7 @@ class Folding:
         )
 
 
-def _plan_has_ids(plan: Json | Frozen) -> bool:
+def plan_has_ids(plan: Json | Frozen) -> bool:
     """Tell whether the plan was promoted: every planned entry carries its node id."""
     return bool(plan) and all(
         isinstance(step, dict) and isinstance(step.get("node_id"), str) for step in plan
