@@ -21,7 +21,14 @@ from heaveto.statedb import peek
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["default_home", "home_kind", "open_home", "resolve_homes", "writing_home"]
+__all__ = [
+    "default_home",
+    "home_kind",
+    "home_paths",
+    "open_home",
+    "resolve_homes",
+    "writing_home",
+]
 
 _OWN_NAMES = frozenset(
     {"state.db", "state.db-wal", "state.db-shm", "state.db-journal", "runs", "logs"}
@@ -56,18 +63,28 @@ def resolve_homes(
     Raises:
         HomeError: One of them is no home.
     """
+    paths = home_paths(given, config=config, lionagi=lionagi, environ=environ)
+    return tuple(open_home(path) for path in paths)
+
+
+def home_paths(
+    given: Sequence[Path] = (),
+    *,
+    config: Config | None = None,
+    lionagi: bool = True,
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[Path, ...]:
+    """Return the folders of :func:`resolve_homes` without looking into them."""
     settings = config or Config()
     paths = list(given)
     if not paths:
         paths = [default_home(environ), *settings.homes]
         if lionagi and settings.lionagi and (other := _lionagi(environ)):
             paths.append(other)
-    homes: dict[str, Home] = {}
+    unique: dict[str, Path] = {}
     for path in paths:
-        key = os.path.realpath(path)
-        if key not in homes:
-            homes[key] = open_home(path)
-    return tuple(homes.values())
+        unique.setdefault(os.path.realpath(path), path)
+    return tuple(unique.values())
 
 
 def _lionagi(environ: Mapping[str, str]) -> Path | None:

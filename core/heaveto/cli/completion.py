@@ -27,7 +27,7 @@ def completion(scope: Scope, shell: str) -> int:
     assert kind is not None
     script = kind(root, {}, "heaveto", "_HEAVETO_COMPLETE").source()
     if scope.output.json:
-        scope.output.object({"shell": shell, "script": script})
+        scope.output.answer({"shell": shell, "script": script})
     else:
         scope.output.lines(script)
     return Exit.OK

@@ -20,7 +20,9 @@ from heaveto.errors import HomeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from heaveto.config import Config
+    from heaveto.runs import Home
 
 __all__ = ["ConsoleOptions", "can_draw", "load", "open_console", "watch"]
 
@@ -29,11 +31,13 @@ __all__ = ["ConsoleOptions", "can_draw", "load", "open_console", "watch"]
 class ConsoleOptions:
     """What the console is started with.
 
-    ``homes`` are the folders to open, in order; the first heaveto home is the one that
-    is written to. ``target`` is as typed, or None for the list of runs.
+    ``homes`` are open, in order; the first heaveto home is the one that is written to.
+    ``target`` is as typed, or None for the list of runs. What stands here was said on
+    the command line and wins over ``config``.
     """
 
-    homes: tuple[Path, ...]
+    homes: tuple[Home, ...]
+    config: Config
     target: str | None = None
     read_only: bool = False
     theme: str | None = None
@@ -83,7 +87,8 @@ def open_console(
             "standard input is no terminal; use heaveto ls, show, logs or ctl"
         )
     options = ConsoleOptions(
-        homes=tuple(scope.home_paths()),
+        homes=scope.homes(),
+        config=scope.config(),
         target=target,
         read_only=read_only,
         theme=theme,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import getpass
 import sys
 import time
 from pathlib import Path
@@ -11,30 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from heaveto import controls
 from heaveto.cli.exits import Exit, for_status_query
 from heaveto.cli.output import table
-from heaveto.cli.scope import Scope, common_options, target_argument
-from heaveto.errors import UsageError
+from heaveto.cli.scope import Scope, account, common_options, target_argument
+from heaveto.errors import ControlError, HeavetoError, StateDBError, UsageError
 from heaveto.model import RunStatus, Verb
 from heaveto.text import short_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from heaveto.observe.snapshot import ControlView, RunDetail
+    from heaveto.statedb import ControlRow
 
-__all__ = ["account", "ctl"]
-
-_DELIVERY = {
-    "flow": "The flow looks about every 2s; {effect}.",
-    "agent": "It reaches the agent as a continuation when its present turn ends.",
-}
-_EFFECT = {
-    Verb.PAUSE: "running operations finish, nothing new starts",
-    Verb.RESUME: "waiting operations start",
-    Verb.STOP: "running operations finish and are saved, then the run ends",
-    Verb.MESSAGE: "the next operation to start reads it, and only that one",
-}
+__all__ = ["ctl"]
 
 
 @click.group()
@@ -55,7 +42,7 @@ def ctl() -> None:
 @click.pass_obj
 def pause(scope: Scope, target: str) -> int:
     """Let nothing new start; operations that are running finish."""
-    return _queue(scope, target, Verb.PAUSE, None)
+    return _queue(scope, target, Verb.PAUSE)
 
 
 @ctl.command()
@@ -64,7 +51,7 @@ def pause(scope: Scope, target: str) -> int:
 @click.pass_obj
 def resume(scope: Scope, target: str) -> int:
     """Open the pause again (to recover a dead run is another command)."""
-    return _queue(scope, target, Verb.RESUME, None)
+    return _queue(scope, target, Verb.RESUME)
 
 
 @ctl.command()
@@ -73,7 +60,7 @@ def resume(scope: Scope, target: str) -> int:
 @click.pass_obj
 def stop(scope: Scope, target: str) -> int:
     """End a run for good: operations that are running finish and are saved."""
-    return _queue(scope, target, Verb.STOP, None)
+    return _queue(scope, target, Verb.STOP)
 
 
 @ctl.command()
@@ -95,7 +82,7 @@ def msg(scope: Scope, target: str, text: str | None, source: Path | None) -> int
     running, and none at all when every operation has started. A text that begins with
     a dash stands after --.
     """
-    return _queue(scope, target, Verb.MESSAGE, {"text": _text(text, source)})
+    return _queue(scope, target, Verb.MESSAGE, _text(text, source))
 
 
 def _text(text: str | None, source: Path | None) -> str:
@@ -119,47 +106,33 @@ def _text(text: str | None, source: Path | None) -> str:
     return text
 
 
-def _queue(
-    scope: Scope, target: str, verb: Verb, payload: Mapping[str, object] | None
-) -> int:
+def _queue(scope: Scope, target: str, verb: Verb, text: str | None = None) -> int:
     """Queue one control and say that it is queued, no more."""
-    from heaveto import controls
+    from heaveto.targets import resolve_target
 
-    queued = asyncio.run(
-        controls.enqueue(scope.homes(), target, verb, payload, by=account())
+    found = resolve_target(scope.homes(), target)
+    if found.session_id is None:
+        raise ControlError(
+            "the run has no row, so it takes no controls", code="no_consumer"
+        )
+    receipt = controls.enqueue(
+        found.home, found.session_id, verb, text=text, by=account()
     )
-    row = queued.control
-    if queued.warning:
-        scope.output.warn(queued.warning)
+    row = receipt.control
+    for warning in receipt.warnings:
+        scope.output.warn(warning)
     if scope.output.json:
-        scope.output.object(
-            {
-                "control": {
-                    "id": row.id,
-                    "verb": row.verb,
-                    "session_id": row.session_id,
-                    "run_id": queued.run_id,
-                    "created_at": row.created_at,
-                },
-                "queued": True,
-            }
-        )
-        return Exit.OK
-    scope.output.line(
-        f"{verb} queued: control {short_id(row.id)} for {short_id(row.session_id)}. "
-        + _DELIVERY["agent" if queued.kind == "agent" else "flow"].format(
-            effect=_EFFECT[verb]
-        )
-    )
+        control = {
+            "id": row.id,
+            "verb": row.verb,
+            "session_id": row.session_id,
+            "run_id": receipt.run_id,
+            "created_at": row.created_at,
+        }
+        scope.output.answer({"control": control, "queued": True})
+    else:
+        scope.output.line(controls.acknowledgement(receipt))
     return Exit.OK
-
-
-def account() -> str:
-    """Return who is asking: the account's name, empty when it has none."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
 
 
 @ctl.command("resolve")
@@ -179,15 +152,41 @@ def resolve(scope: Scope, control: str, outcome: str, by: str | None) -> int:
 
     Nothing is sent again, whatever is decided.
     """
-    from heaveto import controls
-
     who = by if by is not None else account()
-    row = asyncio.run(controls.resolve(scope.homes(), control, outcome, by=who))
+    row = _close_claim(scope, control.strip(), outcome, who)
     if scope.output.json:
-        scope.output.object({"control": row})
+        view = {
+            "id": row.id,
+            "verb": row.verb,
+            "session_id": row.session_id,
+            "result": row.result,
+            "class": controls.classify(row, run_over=True),
+            "created_at": row.created_at,
+            "claimed_at": row.claimed_at,
+            "applied_at": row.applied_at,
+        }
+        scope.output.answer({"control": view})
     else:
-        scope.output.line(f"closed as {outcome}: control {short_id(control)}")
+        scope.output.line(f"closed {row.verb} {short_id(row.id)}: {row.result}")
     return Exit.OK
+
+
+def _close_claim(scope: Scope, control: str, outcome: str, who: str) -> ControlRow:
+    """Close a claim in whichever open home it is.
+
+    Raises:
+        ControlError: No home has it, or it is not claimed.
+    """
+    refusal: HeavetoError = ControlError(
+        "no claimed control has this id", code="not_claimed"
+    )
+    for home in scope.homes():
+        try:
+            return controls.resolve(home, control, outcome, by=who)  # type: ignore[arg-type]
+        except (ControlError, StateDBError) as error:
+            if error.code not in ("not_claimed", "db_missing"):
+                refusal = error
+    raise refusal
 
 
 @ctl.command()
@@ -203,7 +202,7 @@ def status(scope: Scope, target: str) -> int:
         detail = observer.read_run(target)
     run = detail.run
     if scope.output.json:
-        scope.output.object(
+        scope.output.answer(
             {
                 "run": run.as_dict(),
                 "controls": [control.as_dict() for control in detail.controls],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from heaveto.errors import HomeError, StateDBError
+from heaveto.errors import CheckpointError, HomeError, StateDBError
 from heaveto.model import RunStatus
 
 if TYPE_CHECKING:
@@ -73,8 +73,10 @@ def for_error(error: HeavetoError, verb: str | None) -> Exit:
         error: What was raised.
         verb: The first word of the command line after the options.
     """
-    if isinstance(error, HomeError):
+    if isinstance(error, HomeError) or error.code == "worker_unusable":
         return Exit.UNUSABLE
+    if isinstance(error, CheckpointError):
+        return Exit.FAILED
     if isinstance(error, StateDBError):
         return Exit.REFUSED if verb in CONTROL_VERBS else Exit.UNUSABLE
     return Exit.REFUSED

@@ -30,7 +30,7 @@ def explain(scope: Scope, subject: str) -> int:
     if found is None:
         code, found = _run(scope, subject)
     if scope.output.json:
-        scope.output.object({"target": subject, "code": code, **found._asdict()})
+        scope.output.answer({"target": subject, "code": code, **found._asdict()})
         return Exit.OK
     scope.output.line(f"{code}: {found.text}")
     if found.what_to_do:

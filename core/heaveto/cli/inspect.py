@@ -11,7 +11,7 @@ from heaveto.cli.exits import Exit
 from heaveto.cli.output import table
 from heaveto.cli.scope import Scope, common_options
 from heaveto.cli.words import explain
-from heaveto.errors import CheckpointRefused, TargetError
+from heaveto.errors import CheckpointRefused, HeavetoError, TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ def inspect(
     if prefix:
         answer["prefix"] = _state(refused.prefix if refused else state)
     if scope.output.json:
-        scope.output.object(answer)
+        scope.output.answer(answer)
     else:
         for line in _lines(answer):
             scope.output.line(line)
@@ -98,10 +98,41 @@ def _state(state: Mapping[str, object] | None) -> dict[str, object] | None:
 
 
 def _records(path: Path) -> Iterator[dict[str, object]]:
-    """Yield what each line of the journal is, without content."""
-    from heaveto.checkpoint import describe_journal
+    """Yield what each line of the journal is: positions, kinds and ids, no content."""
+    from heaveto.checkpoint.loader import JOURNAL_SUFFIX
+    from heaveto.files import Directory
 
-    yield from describe_journal(path)
+    try:
+        with Directory.open(path.parent) as folder:
+            data = folder.read(path.name + JOURNAL_SUFFIX)
+    except (OSError, HeavetoError):
+        return
+    offset = 0
+    for number, line in enumerate(data.split(b"\n"), 1):
+        whole = offset + len(line) < len(data)
+        if whole or line:
+            place = {"line": number, "offset": offset, "bytes": len(line) + whole}
+            yield {**place, **(_described(line) if whole else {"code": "torn_tail"})}
+        offset += len(line) + 1
+
+
+def _described(line: bytes) -> dict[str, object]:
+    """Return what a whole line is, or the code of what is wrong with it."""
+    from heaveto.checkpoint.v3 import RecordError, decode_record
+
+    try:
+        record = decode_record(line)
+    except RecordError as error:
+        return {"code": str(error.code)}
+    return {
+        "code": None,
+        "generation": record.generation,
+        "seq": record.seq,
+        "kind": str(record.entry.kind),
+        "id": record.entry.id,
+        "status": str(record.entry.status),
+        "context_changes": len(record.patch or ()),
+    }
 
 
 def _lines(answer: Mapping[str, object]) -> Iterator[str]:
@@ -155,7 +186,7 @@ def _journal(records: list[Mapping[str, object]]) -> Iterator[str]:
     if not records:
         yield "The journal holds no record."
         return
-    names = list(records[0])
+    names = list(dict.fromkeys(name for row in records for name in row))
     yield from table(
         [name.upper() for name in names],
         [

@@ -18,7 +18,7 @@ from heaveto.cli.scope import (
 )
 from heaveto.cli.words import run_word
 from heaveto.errors import UsageError
-from heaveto.model import RunState, RunStatus
+from heaveto.model import RunState
 from heaveto.text import age, clip, plain, short_id
 
 if TYPE_CHECKING:
@@ -79,13 +79,16 @@ def print_list(scope: Scope, choice: Choice | None = None) -> int:
     """Print the list once."""
     with scope.observer() as observer:
         runs = (choice or Choice()).of(observer.list_runs())
-        if scope.output.json:
-            scope.output.object({"runs": [run.as_dict() for run in runs]})
-            return Exit.OK
-        for line in list_lines(runs, now=time.time()):
-            scope.output.line(line)
-        if not runs:
-            scope.output.line("No runs here yet. heaveto demo shows some.")
+        problems = [home.problem for home in observer.health() if home.problem]
+    for problem in problems:
+        scope.output.warn(problem.text)
+    if scope.output.json:
+        scope.output.answer({"runs": [run.as_dict() for run in runs]})
+        return Exit.OK
+    for line in list_lines(runs, now=time.time()):
+        scope.output.line(line)
+    if not runs:
+        scope.output.line("No runs here yet. heaveto demo shows some.")
     return Exit.OK
 
 
@@ -108,29 +111,20 @@ def list_lines(runs: Sequence[RunSummary], *, now: float) -> list[str]:
 
 
 async def _watch(scope: Scope, choice: Choice) -> int:
-    """Print the list, then again what changed, until interrupted."""
-    seen: dict[str, object] = {}
+    """Print the list, then what changed in it, until interrupted."""
     with scope.observer() as observer:
-        async for _ in observer.watch():
-            runs = choice.of(await asyncio.to_thread(observer.list_runs))
-            now = {run.session_id: _essence(run) for run in runs}
-            if seen and now == seen:
-                continue
+        first = True
+        async for change in observer.watch():
+            runs = choice.of(change.runs)
             if scope.output.json:
-                scope.output.object({"runs": [run.as_dict() for run in runs]})
-            else:
-                changed = [r for r in runs if seen.get(r.session_id) != _essence(r)]
-                for line in list_lines(changed, now=time.time()):
-                    scope.output.line(line)
-            seen = now
+                scope.output.answer({"runs": [run.as_dict() for run in runs]})
+                continue
+            changed = [run for run in runs if change.concerns(run.session_id)]
+            lines = list_lines(changed, now=time.time())
+            for line in lines if first else lines[1:]:
+                scope.output.line(line)
+            first = False
     return Exit.OK
-
-
-def _essence(run: RunSummary) -> object:
-    """Return what makes a difference to a reader of the list."""
-    whole = run.as_dict()
-    del whole["observed_at"]
-    return whole
 
 
 @click.command()
@@ -152,32 +146,10 @@ async def _wait(scope: Scope, target: str, limit: float | None) -> int:
     from heaveto.cli.show import print_detail
 
     with scope.observer() as observer:
-        detail = await asyncio.to_thread(observer.read_run, target)
-        exact = detail.run.session_id or detail.run.run_id
-
-        async def ended() -> None:
-            nonlocal detail
-            async for _ in observer.watch():
-                if _is_over(detail.run):
-                    return
-                detail = await asyncio.to_thread(observer.read_run, exact)
-                if _is_over(detail.run):
-                    return
-
-        code: int | None = None
-        if not _is_over(detail.run):
-            try:
-                await asyncio.wait_for(ended(), limit)
-            except TimeoutError:
-                code = Exit.RUNNING
-        print_detail(scope, detail)
-    if code is not None:
-        return code
+        detail, elapsed = await observer.wait_for_end(target, limit)
+    print_detail(scope, detail)
+    if elapsed:
+        return Exit.RUNNING
     if detail.run.state == RunState.DEAD:
         return Exit.FAILED
     return for_status(detail.run.status)
-
-
-def _is_over(run: RunSummary) -> bool:
-    """Tell whether nothing more will come from a run."""
-    return run.status != RunStatus.RUNNING or run.alive is False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -16,7 +17,6 @@ from heaveto.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from heaveto.observe.snapshot import OperationView, RunDetail
 
@@ -84,7 +84,7 @@ def _sources(detail: RunDetail, operations: list[OperationView]) -> list[_Source
 
     if detail.run_dir is None:
         return []
-    folder = RunDir.of(detail.run_dir)
+    folder = RunDir(Path(detail.run_dir))
     return [
         _Source(one, stream, folder.operation(one.name) / f"{stream}.log")
         for one in operations
@@ -101,7 +101,7 @@ def _print_once(
         for source in _sources(detail, operations)
     }
     if scope.output.json:
-        scope.output.object(
+        scope.output.answer(
             {
                 "run_id": detail.run.run_id,
                 "operations": [
@@ -211,7 +211,7 @@ def _added(
 def _emit(scope: Scope, source: _Source, line: str, *, alone: bool) -> None:
     """Print one line, as text or as an object of its own."""
     if scope.output.json:
-        scope.output.object(
+        scope.output.answer(
             {
                 "id": source.operation.id,
                 "name": source.operation.name,

@@ -86,7 +86,7 @@ class Output:
         """Print text of several lines on standard output, each of them inert."""
         self._write("".join(f"{line}\n" for line in plain_lines(text)))
 
-    def object(self, value: Mapping[str, object]) -> None:
+    def answer(self, value: Mapping[str, object]) -> None:
         """Print one JSON object, ``schema`` first, on standard output."""
         encoding = (getattr(self._out, "encoding", None) or "ascii").lower()
         ascii_only = encoding.replace("-", "") != "utf8"
@@ -121,7 +121,7 @@ class Output:
         for candidate in error.candidates:
             self.note(f"  {candidate}")
         if self.json:
-            self.object(
+            self.answer(
                 {
                     "error": {
                         "code": error.code,

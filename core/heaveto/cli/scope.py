@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from heaveto.cli.output import Output
-from heaveto.errors import HeavetoError, HomeError, UsageError
+from heaveto.errors import HeavetoError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heaveto.config import Config
     from heaveto.observe import Observer
+    from heaveto.runs import Home
 
-__all__ = ["Scope", "common_options", "parse_duration", "target_argument"]
+__all__ = [
+    "Scope",
+    "account",
+    "common_options",
+    "parse_duration",
+    "target_argument",
+]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -39,35 +48,53 @@ class Scope:
     lionagi: bool | None = None
     """False when ``--no-lionagi`` was given, else None: the configuration decides."""
 
-    def home_paths(self) -> list[Path]:
-        """Return the folders of the open homes, in order.
+    def config(self) -> Config:
+        """Return the settings.
 
         Raises:
-            HomeError: The configuration cannot be read.
+            HomeError: The settings file is there and cannot be used.
         """
-        from heaveto.config import load_config, open_homes
+        from heaveto.config import load_config
 
-        return open_homes(load_config(), given=self.given_homes, lionagi=self.lionagi)
+        return load_config()
+
+    def homes(self) -> tuple[Home, ...]:
+        """Return the open homes, the own one first.
+
+        Raises:
+            HomeError: One of them is no home, or the settings cannot be used.
+        """
+        from heaveto.homes import resolve_homes
+
+        return resolve_homes(
+            self.given_homes,
+            config=self.config(),
+            lionagi=self.lionagi is not False,
+        )
+
+    def writing_home(self) -> Home:
+        """Return the home that runs are written into.
+
+        Raises:
+            HomeError: No heaveto home is open.
+        """
+        from heaveto.homes import writing_home
+
+        return writing_home(self.homes())
 
     def observer(self) -> Observer:
         """Return a reader of every open home; it is closed by ``with``."""
         from heaveto.observe import Observer
 
-        return Observer(self.home_paths())
+        return Observer(self.homes())
 
-    def writable_home(self) -> Path:
-        """Return the first home of our own kind, which writing verbs use.
 
-        Raises:
-            HomeError: None of the open homes is one.
-        """
-        from heaveto.runs import home_kind
-
-        homes = self.home_paths()
-        for home in homes:
-            if home_kind(home) != "lionagi":
-                return home
-        raise HomeError("no heaveto home is open; lionagi's home is never written to")
+def account() -> str:
+    """Return who is asking: the account's name, empty when it has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def parse_duration(text: str, option: str) -> float:

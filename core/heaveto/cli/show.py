@@ -47,7 +47,7 @@ def show(scope: Scope, target: str, dag: bool, direction: str, ascii_only: bool)
 def print_detail(scope: Scope, detail: RunDetail) -> None:
     """Print one run as the output asks for."""
     if scope.output.json:
-        scope.output.object(detail.as_dict())
+        scope.output.answer(detail.as_dict())
         return
     for line in detail_lines(detail, now=time.time()):
         scope.output.line(line)

@@ -1,0 +1,291 @@
+"""``run``: a flow, in the foreground, detached, or only described."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from heaveto.cli.exits import Exit, for_status
+from heaveto.cli.scope import Scope, common_options
+from heaveto.errors import CheckpointError, UsageError
+from heaveto.text import duration, short_id
+
+if TYPE_CHECKING:
+    from heaveto.flowfile import Flow
+    from heaveto.model import Outcome, Signal
+    from heaveto.runner import Cause, Finished, Options, Registered, Trouble
+    from heaveto.runs import Home
+
+__all__ = ["run"]
+
+_NOT_YET = ("max_ops", "reactive", "timeout", "with_synthesis", "show_graph")
+
+
+@click.command()
+@common_options
+@click.argument("flow", metavar="FLOW")
+@click.option(
+    "--max-concurrent",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Operations at a time; 0 is all.",
+)
+@click.option(
+    "--on-failure",
+    type=click.Choice(["skip", "continue", "stop"]),
+    help="What a failure means for what depends on it.",
+)
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where artifacts go; the run directory by default.",
+)
+@click.option("--notify", metavar="CMD", help="Run CMD (no shell) after the end.")
+@click.option(
+    "--checkpoint-format",
+    type=click.Choice(["2", "3"]),
+    default="3",
+    show_default=True,
+    help="3: base and journal; 2: one file, rewritten at every save.",
+)
+@click.option("--dry-run", is_flag=True, help="Check and describe; create nothing.")
+@click.option("--detach", is_flag=True, help="Run in a session of its own; return.")
+@click.option("--watch", "console", is_flag=True, help="Detach and open the console.")
+@click.option("--quiet", is_flag=True, help="No lines on the course of things.")
+@click.option("--announce", is_flag=True, hidden=True)
+@click.option("--max-ops", hidden=True)
+@click.option("--reactive", hidden=True)
+@click.option("--timeout", hidden=True)
+@click.option("--with-synthesis", is_flag=True, hidden=True)
+@click.option("--show-graph", is_flag=True, hidden=True)
+@click.pass_obj
+def run(
+    scope: Scope,
+    flow: str,
+    max_concurrent: int | None,
+    on_failure: str | None,
+    save: Path | None,
+    notify: str | None,
+    checkpoint_format: str,
+    dry_run: bool,
+    detach: bool,
+    console: bool,
+    quiet: bool,
+    announce: bool,
+    **not_yet: object,
+) -> int:
+    """Run FLOW: a flow file (TOML or JSON), or module:attribute.
+
+    Each operation is reported twice: when it was executed, and when its outcome is
+    persisted, that is, survives the death of the process. An interrupt or SIGTERM lets
+    what runs finish within its worker's grace and starts nothing new; a second one
+    does not wait.
+    """
+    for name in _NOT_YET:
+        if not_yet[name]:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{flag} is not part of this version.", code="not_available"
+            )
+    if sum((dry_run, detach, console)) > 1:
+        raise UsageError("--dry-run, --detach and --watch exclude each other")
+    from heaveto.flowfile import Flow as LoadedFlow
+    from heaveto.runner import Options, parse_notify
+
+    scope.output.quiet = quiet
+    scope.output.json |= announce
+    loaded = LoadedFlow.load(flow)
+    hook = None if notify is None else parse_notify(notify)
+    options = Options(
+        checkpoint_format=int(checkpoint_format),
+        max_concurrent=max_concurrent,
+        on_failure=on_failure,
+        artifact_root=None if save is None else save.absolute(),
+        signals=True,
+    )
+    if dry_run:
+        from heaveto.cli.dry_run import describe
+
+        return describe(scope, loaded, options)
+    if detach or console:
+        return _start(scope, console=console)
+    return _foreground(scope, loaded, options, hook, announce=announce)
+
+
+def _start(scope: Scope, *, console: bool) -> int:
+    """Start a runner of its own session; then return, or follow it in the console."""
+    from heaveto.detach import start
+
+    scope.writing_home()
+    started = start(runner_words(scope.words))
+    if console:
+        from heaveto.cli.console import open_console
+
+        return open_console(scope, target=started.session_id)
+    if scope.output.json:
+        from heaveto.cli.show import print_detail
+
+        with scope.observer() as observer:
+            print_detail(scope, observer.read_run(started.session_id))
+    else:
+        scope.output.line(started.run_id)
+    return Exit.OK
+
+
+def runner_words(words: tuple[str, ...]) -> list[str]:
+    """Return the command line of the runner for one that detaches, the verb first.
+
+    Options that stood before the verb move behind it, where they mean the same.
+    """
+    kept = [word for word in words if word not in ("--detach", "--watch", "--json")]
+    verb = kept.index("run")
+    return ["run", *kept[:verb], *kept[verb + 1 :]]
+
+
+def _foreground(
+    scope: Scope,
+    flow: Flow,
+    options: Options,
+    hook: tuple[str, ...] | None,
+    *,
+    announce: bool,
+) -> int:
+    """Run a flow in this process and end with its exit code."""
+    from heaveto.runner import notify, run_flow
+
+    home = scope.writing_home()
+    progress = Progress(scope, announce=announce)
+
+    async def whole() -> tuple[Finished, int]:
+        finished = await run_flow(flow, home, options, progress)
+        code = _exit_code(finished)
+        if hook is not None:
+            warning = await notify(
+                hook,
+                run_id=finished.registered.run_id,
+                status=str(finished.verdict.status),
+                exit_code=code,
+            )
+            if warning:
+                scope.output.warn(warning)
+        return finished, code
+
+    try:
+        finished, code = asyncio.run(whole())
+    except CheckpointError as error:
+        scope.output.refuse(error)
+        return Exit.FAILED
+    _report(scope, home, finished, progress)
+    return code
+
+
+def _exit_code(finished: Finished) -> int:
+    """Return the code of the status; what was not saved is no success."""
+    code = for_status(finished.verdict.status)
+    if code == Exit.OK and finished.troubles:
+        return Exit.FAILED
+    return code
+
+
+def _report(scope: Scope, home: Home, finished: Finished, progress: Progress) -> None:
+    """Say how it ended: one sentence, then the run as ``show`` shows it."""
+    verdict = finished.verdict
+    scope.output.progress(
+        f"{short_id(finished.registered.session_id)} {verdict.status}"
+        f" after {duration(time.monotonic() - progress.began)}"
+        + (f": {verdict.summary}" if verdict.summary else "")
+    )
+    if finished.troubles:
+        count = len(finished.troubles)
+        scope.output.warn(f"{count} things were not saved; see above")
+    if progress.announced or (scope.output.quiet and not scope.output.json):
+        return
+    from heaveto.cli.output import OutputClosed
+    from heaveto.cli.show import print_detail
+    from heaveto.observe import Observer
+
+    with Observer((home,)) as observer:
+        detail = observer.read_run(finished.registered.session_id)
+    try:
+        print_detail(scope, detail)
+    except OutputClosed:
+        return
+
+
+def _turn_to_log(run: Registered) -> None:
+    """Tell the parent that the run is registered; from here on write to its log."""
+    from heaveto.detach import announce
+    from heaveto.files import Directory
+
+    with (
+        Directory.open(run.run_dir.path) as folder,
+        folder.create(run.run_dir.runner_log.name) as log,
+    ):
+        announce(
+            run_id=run.run_id,
+            session_id=run.session_id,
+            home=run.home.path,
+            log=log.fd,
+        )
+
+
+class Progress:
+    """One line a change on standard error: ``executed``, then ``persisted``."""
+
+    def __init__(self, scope: Scope, *, announce: bool) -> None:
+        """Print to the scope's output; announce the run to a parent if asked."""
+        self._output = scope.output
+        self.announced = announce
+        self.began = time.monotonic()
+
+    def registered(self, run: Registered) -> None:
+        """Name the run; a started runner tells its parent and turns to its log."""
+        if self.announced:
+            _turn_to_log(run)
+            self._output.json = False
+        self._say(f"run {run.run_id} session {run.session_id} in {run.home.path}")
+
+    def signal(self, signal: Signal) -> None:
+        """Say what happened to an operation, but for its end, which is said anyway."""
+        words = {
+            "NodeStarted": "started",
+            "NodePaused": "paused",
+            "NodeSkipped": "skipped",
+            "NodeCancelled": "cancelled",
+        }
+        word = words.get(signal.kind)
+        if word:
+            self._say(f"{signal.name} {word}")
+
+    def executed(self, name: str, outcome: Outcome) -> None:
+        """Say that an operation has ended; nothing of it is saved yet."""
+        error = f" ({outcome.error_code})" if outcome.error_code else ""
+        self._say(f"{name} executed, {outcome.status}{error}")
+
+    def persisted(self, name: str, seq: int | None) -> None:
+        """Say that an outcome is saved."""
+        self._say(f"{name} persisted" + ("" if seq is None else f", seq {seq}"))
+
+    def trouble(self, trouble: Trouble) -> None:
+        """Say what could not be saved, also when quiet."""
+        self._output.warn(trouble.text)
+
+    def ending(self, cause: Cause, again: bool) -> None:
+        """Say that the run is being ended."""
+        if again:
+            self._output.note(f"heaveto: {cause.word} again: what runs is ended now")
+        else:
+            self._output.note(
+                f"heaveto: {cause.word}: nothing new starts, what runs may finish"
+                " within its grace; once more ends it now"
+            )
+
+    def _say(self, text: str) -> None:
+        """Print one line with the time."""
+        clock = time.strftime("%H:%M:%S")
+        self._output.progress(f"{clock} {text}")
