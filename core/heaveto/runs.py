@@ -11,6 +11,7 @@ Blocking; safe in any thread.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
@@ -317,11 +318,18 @@ def _record(run_id: str, found: dict[str, Any]) -> RunRecord:
     known = {
         name: found[name]
         for name, types in _RECORD.items()
-        if isinstance(found.get(name), types) and not isinstance(found[name], bool)
+        if isinstance(found.get(name), types) and _plain(found[name])
     }
     known["run_id"] = run_id
     extra = {name: value for name, value in found.items() if name not in _RECORD}
     return RunRecord(**known, extra=extra)
+
+
+def _plain(value: object) -> bool:
+    """Tell whether a member is no truth value and, as a number, finite."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, bool)
 
 
 def _damaged(run: RunDir, why: str) -> RunError:

@@ -10,16 +10,18 @@ Blocking.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from heaveto.errors import StateDBError, TargetError
 from heaveto.runs import run_names
-from heaveto.statedb import ReadDB
+from heaveto.statedb import BOUND, ReadDB, busy_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from heaveto.runs import Home
 
@@ -31,6 +33,7 @@ _MALFORMED = re.compile(r"[\x00-\x1f\x7f/]|^[-.]|^$")
 _RUN_PREFIX = re.compile(r"\d{8}T.", re.ASCII)
 _LENGTH = 200
 _SHOWN = 10
+_ID_KINDS: tuple[Kind, ...] = ("session", "invocation", "play")
 _TABLES: dict[Kind, tuple[str, str]] = {
     "run": ("sessions", "run_id"),
     "session": ("sessions", "id"),
@@ -56,10 +59,25 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """A home and its database, where that can be read."""
+
+    home: Home
+    database: ReadDB | None
+
+    def ids(self, kind: Kind, wanted: str, exact: bool) -> list[str]:
+        """Return the ids of a kind that fit."""
+        if self.database is None:
+            return []
+        table, column = _TABLES[kind]
+        return self.database.ids(table, column, wanted, exact=exact)
+
+
+@dataclass(frozen=True, slots=True)
 class _Hit:
     """An id that fits, and where."""
 
-    home: Home
+    place: _Place
     kind: Kind
     id: str
 
@@ -80,7 +98,7 @@ def check_target(text: str) -> str:
 
 
 def resolve_target(homes: Sequence[Home], text: str) -> Target:
-    """Find the one run that a text names.
+    """Find the one run that a text names, within the bound of a steering command.
 
     Args:
         homes: The open homes.
@@ -93,57 +111,63 @@ def resolve_target(homes: Sequence[Home], text: str) -> Target:
         StateDBError: Nothing was found, and a database could not be read.
     """
     wanted = check_target(text)
-    failures: list[StateDBError] = []
-    for exact in (True, False):
-        hits = []
-        for home in homes:
-            try:
-                hits += _hits(home, wanted, exact=exact)
-            except StateDBError as error:
-                if error.code != "db_missing":
-                    failures.append(error)
-        if len(hits) > 1:
-            raise _ambiguous(hits)
-        if hits:
-            return _target(hits[0])
+    with contextlib.ExitStack() as stack:
+        places, failures = _open(homes, stack)
+        for exact in (True, False):
+            hits = [hit for place in places for hit in _hits(place, wanted, exact)]
+            if len(hits) > 1:
+                raise _ambiguous(hits)
+            if hits:
+                return _target(hits[0])
     if failures:
         raise failures[0]
     raise TargetError("no run, session, invocation or play fits")
 
 
-def _hits(home: Home, wanted: str, *, exact: bool) -> list[_Hit]:
+def _open(
+    homes: Sequence[Home], stack: contextlib.ExitStack
+) -> tuple[list[_Place], list[StateDBError]]:
+    """Open each home's database; one that cannot be read leaves its run folders."""
+    deadline = time.monotonic() + BOUND
+    places, failures = [], []
+    for home in homes:
+        database = None
+        left = max(0.0, min(busy_timeout(), deadline - time.monotonic()))
+        try:
+            database = stack.enter_context(ReadDB.open(home.state_db, busy=left))
+        except StateDBError as error:
+            if error.code != "db_missing":
+                failures.append(error)
+        places.append(_Place(home, database))
+    return places, failures
+
+
+def _hits(place: _Place, wanted: str, exact: bool) -> list[_Hit]:
     """Return what fits in one home: of the first kind that has any, and of runs."""
-    folders = [
-        name
-        for name in run_names(home)
-        if name == wanted or (not exact and name.startswith(wanted))
-    ]
-    runs = set(folders)
-    ids: list[_Hit] = []
-    try:
-        with ReadDB.open(home.state_db) as database:
-            runs.update(database.ids("sessions", "run_id", wanted, exact=exact))
-            for kind in ("session", "invocation", "play"):
-                table, column = _TABLES[kind]
-                found = database.ids(table, column, wanted, exact=exact)
-                ids = [_Hit(home, kind, each) for each in found]
-                if ids:
-                    break
-    except StateDBError as error:
-        if error.code != "db_missing" and not folders:
-            raise
-    if exact:
-        return [_Hit(home, "run", wanted)] if runs else ids[:1]
-    if not _RUN_PREFIX.match(wanted):
-        runs = set()
-    return ids + [_Hit(home, "run", each) for each in sorted(runs)]
+    runs = set()
+    if exact or _RUN_PREFIX.match(wanted):
+        fits = wanted.__eq__ if exact else _beginning(wanted)
+        runs = {name for name in run_names(place.home) if fits(name)}
+        runs.update(place.ids("run", wanted, exact))
+    found = [_Hit(place, "run", each) for each in sorted(runs)]
+    if exact and found:
+        return found
+    for kind in _ID_KINDS:
+        if ids := place.ids(kind, wanted, exact):
+            return [_Hit(place, kind, each) for each in ids] + found
+    return found
+
+
+def _beginning(wanted: str) -> Callable[[str], bool]:
+    """Return a test for names that begin so."""
+    return lambda name: name.startswith(wanted)
 
 
 def _ambiguous(hits: Sequence[_Hit]) -> TargetError:
     """Return the refusal of a text that fits more than once."""
     candidates = list(dict.fromkeys(hit.id for hit in hits))
     more = "" if len(hits) <= _SHOWN else ", and more"
-    homes = {hit.home.path for hit in hits}
+    homes = {hit.place.home.path for hit in hits}
     where = f" in {len(homes)} homes" if len(homes) > 1 else ""
     shown = ", ".join(f"{hit.kind} {hit.id}" for hit in hits[:_SHOWN])
     return TargetError(
@@ -155,26 +179,24 @@ def _ambiguous(hits: Sequence[_Hit]) -> TargetError:
 
 def _target(hit: _Hit) -> Target:
     """Find the session and run behind an id."""
-    session_id: str | None = hit.id
-    run_id: str | None = None
-    try:
-        with ReadDB.open(hit.home.state_db) as database:
-            if hit.kind != "session":
-                found = database.session_behind(hit.kind, hit.id)
-                if found is None and hit.kind != "run":
-                    raise TargetError(
-                        f"the {hit.kind} {hit.id} has no session behind it",
-                        code="target_no_session",
-                    )
-                session_id = found
-            row = database.session(session_id) if session_id else None
-            run_id = row.run_id if row else None
-    except StateDBError:
-        if hit.kind != "run":
-            raise
-        session_id = None
-    if hit.kind == "run":
-        run_id = hit.id
+    database = hit.place.database
+    session_id = hit.id if hit.kind == "session" else None
+    run_id = hit.id if hit.kind == "run" else None
+    if database is not None:
+        if hit.kind != "session":
+            session_id = database.session_behind(hit.kind, hit.id)
+        row = database.session(session_id) if session_id else None
+        if row is not None and run_id is None:
+            run_id = row.run_id
+    if session_id is None and hit.kind != "run":
+        raise TargetError(
+            f"the {hit.kind} {hit.id} has no session behind it",
+            code="target_no_session",
+        )
     return Target(
-        home=hit.home, kind=hit.kind, id=hit.id, session_id=session_id, run_id=run_id
+        home=hit.place.home,
+        kind=hit.kind,
+        id=hit.id,
+        session_id=session_id,
+        run_id=run_id,
     )

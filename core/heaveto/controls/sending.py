@@ -120,6 +120,12 @@ def enqueue(
     check_owner(path)
     session, sender = _session(home, session_id)
     _check_admission(session, wanted)
+    if wanted is Verb.STOP and home.source == "lionagi":
+        raise ControlError(
+            f"lionagi flows do not know stop; li kill {plain(session_id[:8])} ends the"
+            " process",
+            code="unsupported_kind",
+        )
     warnings = _check_alive(session, (alive or judge_session)(home, session))
     row = ControlRow(
         id=new_id(),
@@ -245,20 +251,34 @@ def _insert(home: Home, row: ControlRow, *, sender: bool, deadline: float) -> No
     }
     if sender:
         given |= {"by": row.by, "host": row.host}
-    with (
-        writing(home.state_db, busy=_left(deadline), own=not foreign) as connection,
-        mapped(home.state_db),
-    ):
-        count = connection.execute(admission(sender=sender), given).rowcount
-    if count != 1:
+    if _change(home, admission(sender=sender), given, deadline) != 1:
         session, _ = _session(home, row.session_id)
         _check_admission(session, Verb(row.verb))
         raise ControlError("the run did not take the control", code="not_running")
 
 
-def _left(deadline: float) -> float:
-    """Return how long one wait for a lock may take."""
-    return max(0.0, min(busy_timeout(), deadline - time.monotonic()))
+def _change(
+    home: Home, sql: str, given: dict[str, object] | tuple[object, ...], deadline: float
+) -> int:
+    """Make one change, and try again while the database is busy and time is left.
+
+    Returns:
+        How many rows changed.
+    """
+    path = home.state_db
+    own = home.source == "heaveto"
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            with (
+                writing(path, busy=max(0.0, min(busy_timeout(), left)), own=own) as db,
+                mapped(path),
+            ):
+                return db.execute(sql, given).rowcount
+        except StateDBError as error:
+            if error.code != "db_busy" or time.monotonic() > deadline - 0.1:
+                raise
+            time.sleep(0.05)
 
 
 def resolve(
@@ -298,11 +318,8 @@ def resolve(
         raise neutral
     result = resolved(outcome, account() if by is None else by, row.claim)
     now = clock()
-    own = home.source == "heaveto"
-    with writing(path, busy=_left(deadline), own=own) as connection, mapped(path):
-        given = (result, now, control_id, row.claim)
-        if connection.execute(FINALIZE, given).rowcount != 1:
-            raise neutral
+    if _change(home, FINALIZE, (result, now, control_id, row.claim), deadline) != 1:
+        raise neutral
     if identity(path) != before:
         raise StateDBError(f"another file is at {path}", code="db_replaced")
     with ReadDB.open(path) as database:

@@ -12,6 +12,8 @@ Blocking; safe in any thread.
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import logging
 import math
 import os
@@ -60,8 +62,8 @@ _CODES = {
     sqlite3.SQLITE_READONLY: ("db_readonly", "the state database is read-only here"),
     sqlite3.SQLITE_FULL: ("db_full", "the disk is full: the state database"),
     sqlite3.SQLITE_CANTOPEN: ("db_error", "the state database cannot be opened"),
-    sqlite3.SQLITE_PERM: ("db_readonly", "no permission for the state database"),
-    sqlite3.SQLITE_AUTH: ("db_readonly", "no permission for the state database"),
+    sqlite3.SQLITE_PERM: ("db_readonly", "no permission to open the state database"),
+    sqlite3.SQLITE_AUTH: ("db_readonly", "no permission to open the state database"),
     sqlite3.SQLITE_IOERR: ("db_error", "input or output failed: the state database"),
     sqlite3.SQLITE_PROTOCOL: ("db_error", "the file system does not lock reliably"),
     sqlite3.SQLITE_INTERRUPT: ("db_error", "a query took too long"),
@@ -118,13 +120,20 @@ class Schema(NamedTuple):
     tables: frozenset[str]
 
 
-def translated(error: sqlite3.Error, path: Path | str) -> StateDBError:
-    """Return the typed error for one of SQLite's; SQLite's words do not quote rows."""
+def translated(error: sqlite3.Error | OSError, path: Path | str) -> StateDBError:
+    """Return the typed error for one of SQLite's or of the system's.
+
+    The words of neither quote a row.
+    """
+    if isinstance(error, OSError):
+        return _of_system(error, path)
     number = getattr(error, "sqlite_errorcode", None)
     if number is None:
         return StateDBError(f"the state database failed: {path}: {error}")
     if number == sqlite3.SQLITE_IOERR_SHMSIZE:  # the -shm could not grow
         number = sqlite3.SQLITE_FULL
+    if number & 0xFF == sqlite3.SQLITE_CANTOPEN and not os.access(path, os.R_OK):
+        number = sqlite3.SQLITE_PERM
     code, words = _CODES.get(number & 0xFF, ("db_error", ""))
     detail = f" ({error})" if code == "db_error" else ""
     return StateDBError(
@@ -132,12 +141,25 @@ def translated(error: sqlite3.Error, path: Path | str) -> StateDBError:
     )
 
 
+def _of_system(error: OSError, path: Path | str) -> StateDBError:
+    """Return the typed error for an error of the system."""
+    codes = {
+        errno.ENOSPC: "db_full",
+        errno.EDQUOT: "db_full",
+        errno.EROFS: "db_readonly",
+        errno.EACCES: "db_readonly",
+        errno.EPERM: "db_readonly",
+    }
+    code = codes.get(error.errno or 0, "db_error")
+    return StateDBError(f"the state database {path}: {error.strerror}", code=code)
+
+
 @contextlib.contextmanager
 def mapped(path: Path | str) -> Iterator[None]:
-    """Turn SQLite's errors into :class:`StateDBError`."""
+    """Turn SQLite's and the system's errors into :class:`StateDBError`."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise translated(error, path) from None
 
 
@@ -145,22 +167,26 @@ def busy_timeout(environ: Mapping[str, str] = os.environ) -> float:
     """Return how long SQLite waits for a lock, in seconds (SPEC A-03).
 
     ``HEAVETO_BUSY_TIMEOUT_MS`` that is no number, negative or endless falls back to
-    5000 ms with a notice in the log.
+    5000 ms with one notice in the log.
     """
     given = environ.get("HEAVETO_BUSY_TIMEOUT_MS", "").strip()
-    if not given:
-        return _DEFAULT_TIMEOUT_MS / 1000
+    return _milliseconds(given) / 1000 if given else _DEFAULT_TIMEOUT_MS / 1000
+
+
+@functools.lru_cache(maxsize=8)
+def _milliseconds(given: str) -> float:
+    """Read a number of milliseconds; what is none is said once."""
     try:
         wanted = float(given)
     except ValueError:
         wanted = math.nan
-    if not 0 <= wanted < 1 << 31:
-        log.warning(
-            "HEAVETO_BUSY_TIMEOUT_MS is not a number of milliseconds: using %d",
-            _DEFAULT_TIMEOUT_MS,
-        )
-        wanted = _DEFAULT_TIMEOUT_MS
-    return wanted / 1000
+    if 0 <= wanted < 1 << 31:
+        return wanted
+    log.warning(
+        "HEAVETO_BUSY_TIMEOUT_MS is not a number of milliseconds: using %d",
+        _DEFAULT_TIMEOUT_MS,
+    )
+    return _DEFAULT_TIMEOUT_MS
 
 
 def identity(path: Path) -> Identity:
@@ -174,9 +200,7 @@ def identity(path: Path) -> Identity:
     except (FileNotFoundError, NotADirectoryError):
         raise StateDBError(f"no state database: {path}", code="db_missing") from None
     except OSError as error:
-        raise StateDBError(
-            f"the state database cannot be reached: {path} ({error.strerror})"
-        ) from None
+        raise _of_system(error, path) from None
     if not stat.S_ISREG(found.st_mode):
         raise StateDBError(f"the state database is no file: {path}")
     return Identity.of(found)

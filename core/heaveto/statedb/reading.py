@@ -1,23 +1,9 @@
-"""Reading a state database without changing anything: not it, nor its folder.
+"""Reading a state database: queries that change nothing and trust nothing.
 
-SQLite cannot be told to "only look" in one way that serves every file, so the way is
-chosen by what is there, and chosen anew when that changes:
-
-=====================================  ===============================================
-what is there                          how it is read
-=====================================  ===============================================
-no log, or an empty one, and nobody    ``immutable=1``: no lock, no ``-shm``. Before
-connected                              and after each query the files are compared; a
-                                       change means reopening and asking again.
-a log, and somebody connected          ``mode=ro``: SQLite's own locking, on the log
-                                       and the ``-shm`` that are there already.
-a log, or a rollback journal, and      a private copy of both, recovered by SQLite in
-nobody connected (a crash)             a folder of ours and removed at once.
-=====================================  ===============================================
-
-"Somebody connected" is asked with F_GETLK on the byte that every connection locks in
-the ``-shm``. A query never holds a transaction open between calls (the log would grow
-behind it), is limited in time, and never gives more than the stated size of a column.
+How the file is opened is :mod:`heaveto.statedb.ways`'s. A query never holds a
+transaction open between calls (the log would grow behind it), is limited in time, and
+never gives more than the stated size of a column. When the files change under a reader
+that holds no lock, the query is asked again on a fresh connection.
 
 Blocking; one thread at a time for each object.
 """
@@ -25,25 +11,18 @@ Blocking; one thread at a time for each object.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import tempfile
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
-from uuid import uuid4
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from heaveto.errors import StateDBError
-from heaveto.files import Directory, Identity, lock_holder, make_directories
 from heaveto.statedb.opening import (
-    HERE,
     Schema,
     busy_timeout,
     identity,
     mapped,
     read_schema,
     translated,
-    uri,
 )
 from heaveto.statedb.rows import (
     CONTROL_COLUMNS,
@@ -55,9 +34,11 @@ from heaveto.statedb.rows import (
     signal_row,
     transition_row,
 )
+from heaveto.statedb.ways import Look, close, open_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from heaveto.statedb.rows import (
         Column,
@@ -66,64 +47,19 @@ if TYPE_CHECKING:
         SignalRow,
         TransitionRow,
     )
+    from heaveto.statedb.ways import Opened
 
 __all__ = ["ReadDB", "peek"]
 
 _Row = TypeVar("_Row")
 
-_SHM_CONNECTED = 128
-"""The byte of the ``-shm`` that every connection holds a shared lock on."""
-_RESERVED = 0x4000_0001
-"""The byte of the database that a writer in rollback mode locks."""
-_QUERY_SECONDS = 10.0
+_QUERY_SECONDS = 5.0
 _STEPS_BETWEEN_CHECKS = 20_000
 _TRIES = 5
-_COPY_LIMIT = 1 << 30
-_LENGTH_LIMIT = 256 << 20
 
 
-class _Look(NamedTuple):
-    """What is on disk: enough to see that any of it changed."""
-
-    file: Identity
-    size: int
-    mtime: int
-    log: tuple[int, int, int] | None
-    """Inode, size and time of the ``-wal``, None when absent."""
-    journal: tuple[int, int, int] | None
-    """The same of a rollback journal."""
-
-    @classmethod
-    def at(cls, path: Path) -> _Look:
-        """Look at a database and the files beside it."""
-        file = identity(path)
-        found = os.stat(path)
-        return cls(
-            file,
-            found.st_size,
-            found.st_mtime_ns,
-            _beside(path, "-wal"),
-            _beside(path, "-journal"),
-        )
-
-
-def _beside(path: Path, suffix: str) -> tuple[int, int, int] | None:
-    """Look at a file beside the database."""
-    try:
-        found = os.stat(f"{path}{suffix}")
-    except OSError:
-        return None
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-class _Opened(NamedTuple):
-    """An open connection and how it was opened."""
-
-    connection: sqlite3.Connection
-    look: _Look
-    locking: bool
-    """SQLite locks it and sees new rows by itself."""
-    copied: bool = False
+class _TooBigError(StateDBError):
+    """A value in the way of a query is larger than any that is looked at."""
 
 
 class ReadDB:
@@ -139,7 +75,7 @@ class ReadDB:
         self.path = path
         self.schema = Schema(None, None, frozenset())
         self._busy = busy
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
         self._columns: dict[str, frozenset[str]] = {}
         self._reopened = 0
 
@@ -169,15 +105,8 @@ class ReadDB:
     def close(self) -> None:
         """Close the connection; again is harmless."""
         opened, self._opened = self._opened, None
-        if opened is None:
-            return
-        if opened.locking:
-            opened.connection.close()
-            HERE.leave(opened.look.file)
-        elif opened.copied:
-            opened.connection.close()
-        else:
-            HERE.close_unlocked(opened.look.file, opened.connection)
+        if opened is not None:
+            close(opened)
 
     # --- what is asked
 
@@ -340,8 +269,36 @@ class ReadDB:
         wanted = ", ".join(
             _bounded(column) if column.name in has else "NULL" for column in columns
         )
-        found = self._ask(f'SELECT {wanted} FROM "{table}" {rest}', given)
+        try:
+            found = self._ask(f'SELECT {wanted} FROM "{table}" {rest}', given)
+        except _TooBigError:
+            found = self._row_by_row(table, columns, rest, given)
         return [make(row) for row in found]
+
+    def _row_by_row(
+        self,
+        table: str,
+        columns: Sequence[Column],
+        rest: str,
+        given: Sequence[object],
+    ) -> list[tuple[object, ...]]:
+        """Select rows one at a time; a value beyond all bounds is told as such."""
+        has = self._has(table)
+        found = []
+        for (rowid,) in self._ask(f'SELECT rowid FROM "{table}" {rest}', given):
+            row: list[object] = []
+            for column in columns:
+                if column.name not in has:
+                    row.append(None)
+                    continue
+                sql = f'SELECT {_bounded(column)} FROM "{table}" WHERE rowid = ?'
+                try:
+                    values = self._ask(sql, [rowid])
+                except _TooBigError:
+                    values = [("(too large to read)",)]
+                row.append(values[0][0] if values else None)
+            found.append(tuple(row))
+        return found
 
     def _has(self, table: str) -> frozenset[str]:
         """Return the columns of a table; none when it is absent."""
@@ -366,10 +323,12 @@ class ReadDB:
                     found = opened.connection.execute(sql, given).fetchall()
             except sqlite3.Error as error:
                 # A file that is read without locks may be caught in the middle.
-                if opened.locking or _Look.at(self.path) == opened.look:
+                if opened.locking or Look.at(self.path) == opened.look:
+                    if error.sqlite_errorcode == sqlite3.SQLITE_TOOBIG:
+                        raise _TooBigError("a value is too large") from None
                     raise translated(error, self.path) from None
             else:
-                if opened.locking or _Look.at(self.path) == opened.look:
+                if opened.locking or Look.at(self.path) == opened.look:
                     return found
             self.close()
             time.sleep(0.002 * attempt)
@@ -377,18 +336,18 @@ class ReadDB:
             f"the state database changes while it is read: {self.path}", code="db_busy"
         )
 
-    def _current(self) -> _Opened:
+    def _current(self) -> Opened:
         """Return the open connection, a new one when what is on disk has changed."""
         opened = self._opened
         if opened is not None:
             if opened.locking:
                 if identity(self.path) == opened.look.file:
                     return opened
-            elif _Look.at(self.path) == opened.look:
+            elif Look.at(self.path) == opened.look:
                 return opened
             self.close()
         with mapped(self.path):
-            self._opened = opened = _open(self.path, self._busy)
+            self._opened = opened = open_unchanged(self.path, self._busy)
             self._columns = {}
             self._reopened += 1
             try:
@@ -431,118 +390,3 @@ def _limited(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.set_progress_handler(None, 0)
-
-
-def _open(path: Path, busy: float) -> _Opened:
-    """Open by the table at the top of the module."""
-    with HERE.guard:
-        for _ in range(_TRIES):
-            look = _Look.at(path)
-            if _connected(path, look):
-                return _open_locking(path, look, busy)
-            if (look.log and look.log[1]) or (look.journal and look.journal[1]):
-                opened = _open_copy(path, look)
-            else:
-                opened = _opened(uri(path, "immutable=1&mode=ro"), look)
-            if _Look.at(path) == look:
-                return opened
-            opened.connection.close()
-    raise StateDBError(
-        f"the state database changes while it is opened: {path}", code="db_busy"
-    )
-
-
-def _connected(path: Path, look: _Look) -> bool:
-    """Tell whether a connection to the file is open, here or in another process."""
-    if HERE.locks(look.file):
-        return True
-    if look.log is not None:
-        try:
-            return (
-                lock_holder(Path(f"{path}-shm"), start=_SHM_CONNECTED, length=1)
-                is not None
-            )
-        except OSError:
-            return False
-    if look.journal is not None:
-        return lock_holder(path, start=_RESERVED, length=1) is not None
-    return False
-
-
-def _open_locking(path: Path, look: _Look, busy: float) -> _Opened:
-    """Open beside another connection, with SQLite's own locks."""
-    HERE.enter(look.file)
-    try:
-        return _opened(uri(path, "mode=ro"), look, busy, locking=True)
-    except BaseException:
-        HERE.leave(look.file)
-        raise
-
-
-def _open_copy(path: Path, look: _Look) -> _Opened:
-    """Recover a crashed database in a private copy and open that."""
-    size = look.size + (look.log or (0, 0, 0))[1] + (look.journal or (0, 0, 0))[1]
-    if size > _COPY_LIMIT:
-        raise StateDBError(
-            f"the state database was left by a crash and is too large to read beside"
-            f" its log: {path}"
-        )
-    folder = Path(tempfile.gettempdir()) / f"heaveto-{uuid4().hex}"
-    make_directories(folder)
-    try:
-        copy = folder / "state.db"
-        for suffix in ("", "-wal", "-journal"):
-            _copy(Path(f"{path}{suffix}"), folder, f"state.db{suffix}")
-        with contextlib.closing(
-            sqlite3.connect(uri(copy, "mode=rw"), uri=True, isolation_level=None)
-        ) as recovering:
-            recovering.execute("PRAGMA trusted_schema = OFF")
-            recovering.execute("PRAGMA journal_mode = DELETE").fetchone()
-        # The open handle keeps the content; the names go at once, also for a crash.
-        return _opened(uri(copy, "immutable=1&mode=ro"), look)._replace(copied=True)
-    finally:
-        with Directory.open(folder.parent) as parent:
-            parent.remove_tree(folder.name)
-
-
-def _copy(source: Path, folder: Path, name: str) -> None:
-    """Copy a file into the private folder; an absent one is left out."""
-    if not source.exists():
-        return
-    with (
-        Directory.open(folder) as directory,
-        open(source, "rb") as reading,
-        directory.create(name) as target,
-    ):
-        while chunk := reading.read(1 << 20):
-            target.append(chunk)
-
-
-def _opened(
-    where: str, look: _Look, busy: float = 0.0, *, locking: bool = False
-) -> _Opened:
-    """Open a connection that can only read, and read a page through it."""
-    connection = sqlite3.connect(
-        where,
-        uri=True,
-        timeout=busy,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=64,
-    )
-    try:
-        connection.text_factory = _decoded
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LENGTH_LIMIT)
-        for rule in ("query_only = ON", "trusted_schema = OFF", "mmap_size = 0"):
-            connection.execute(f"PRAGMA {rule}")
-        # SQLite opens the file at the first page that is asked for.
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
-    except BaseException:
-        connection.close()
-        raise
-    return _Opened(connection, look, locking)
-
-
-def _decoded(stored: bytes) -> str:
-    """Decode text that may hold bytes which are no UTF-8."""
-    return stored.decode("utf-8", "replace")

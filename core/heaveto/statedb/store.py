@@ -104,7 +104,11 @@ class StateDB:
         waits = busy_timeout() if busy is None else busy
         self = cls(path, timeout=waits, clock=clock)
         await asyncio.to_thread(prepare, path, create=create, busy=waits)
-        await self._settled(self._connect())
+        try:
+            await self._settled(self._connect())
+        except BaseException:
+            await self._to_the_end(self._abandon())
+            raise
         return self
 
     async def __aenter__(self) -> Self:
@@ -118,7 +122,8 @@ class StateDB:
     async def _connect(self) -> None:
         """Open the connection; runs to its end even when the caller is cancelled."""
         self._file = await asyncio.to_thread(identity, self.path)
-        HERE.enter(self._file)
+        # A reader of this process may be copying the file: that takes a moment.
+        await asyncio.to_thread(HERE.enter, self._file)
         try:
             with mapped(self.path):
                 self._connection = await aiosqlite.connect(
@@ -139,10 +144,31 @@ class StateDB:
             raise
 
     async def close(self) -> None:
-        """Let running writes end, then close; again is harmless."""
+        """Let running writes end, then close; again is harmless.
+
+        A caller that is cancelled meanwhile is told so when it is closed: the thread
+        of a connection that was left open would keep the process alive.
+        """
+        await self._to_the_end(self._abandon())
+
+    async def _abandon(self) -> None:
+        """Wait for what runs, however it ends, and disconnect."""
         while self._running:
             await asyncio.wait(self._running)
-        await self._settled(self._disconnect())
+        await self._disconnect()
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await work that must have ended before a cancellation is passed on."""
+        task = asyncio.ensure_future(work)
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+        task.result()
 
     async def _disconnect(self) -> None:
         """Close the connection and forget it."""
@@ -154,7 +180,7 @@ class StateDB:
                     await connection.close()
         finally:
             if file is not None:
-                HERE.leave(file)
+                await asyncio.to_thread(HERE.leave, file)
 
     # --- sessions
 

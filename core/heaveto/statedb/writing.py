@@ -70,13 +70,22 @@ def prepare(path: Path, *, create: bool, busy: float) -> None:
         StateDBError: As the codes say; a newer or foreign file is left untouched.
     """
     if create and not path.exists():
-        with Directory.open(path.parent) as home, contextlib.suppress(FileExistsError):
-            home.create(path.name).close()
+        _create(path)
     check_schema(peek(path, busy=busy), path)
     with writing(path, busy=busy, own=True) as connection:
         _set_wal(connection, time.monotonic() + busy)
         connection.execute("PRAGMA synchronous = NORMAL")
         _apply_schema(connection, path)
+
+
+def _create(path: Path) -> None:
+    """Make an empty file unless another process just did."""
+    with (
+        mapped(path),
+        Directory.open(path.parent) as home,
+        contextlib.suppress(FileExistsError),
+    ):
+        home.create(path.name).close()
 
 
 def _apply_schema(connection: sqlite3.Connection, path: Path) -> None:
