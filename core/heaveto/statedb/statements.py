@@ -152,7 +152,9 @@ def admission(*, sender: bool) -> str:
     )
 
 
-def merge(session_id: str, patch: Mapping[str, object]) -> tuple[str, list[object]]:
+def merge(
+    session_id: str, patch: Mapping[str, object]
+) -> tuple[str, tuple[object, ...]]:
     """Return the statement that merges members into ``node_metadata`` by name.
 
     A member replaces the one of its name whole; others stay (SPEC A-16).
@@ -171,7 +173,7 @@ def merge(session_id: str, patch: Mapping[str, object]) -> tuple[str, list[objec
         f"UPDATE sessions SET node_metadata = json_set({_METADATA},"
         f" {', '.join(paths)}) WHERE id = ?"
     )
-    return sql, [*given, session_id]
+    return sql, (*given, session_id)
 
 
 def status_parameters(

@@ -1,10 +1,10 @@
 """The runner's long-lived connection to its state database (aiosqlite).
 
-Every write is one short transaction that begins IMMEDIATE, so that it waits for the
-lock at its start and is never refused half-way, and that runs to its end on a task of
-its own: a caller that is cancelled while it waits leaves no transaction open and no
-lock held (the change may then have been made, as after any answer that got lost).
-Writes of one connection are in order, one at a time.
+Every change is one short transaction that begins IMMEDIATE, so that it waits for the
+lock at its start and is never refused half-way. It travels to the connection's thread
+as one piece of work: a caller that is cancelled leaves no transaction open, and an
+event loop that is blocked holds no lock. A change whose caller was cancelled may have
+been made, as after any answer that got lost.
 
 For one event loop. Close it: its thread would keep the process alive.
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sqlite3
 import time
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 import aiosqlite
@@ -54,11 +54,57 @@ if TYPE_CHECKING:
 
 __all__ = ["StateDB"]
 
-log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
-Parameters = Any
-_Statement = tuple[str, Any]
+@dataclass(slots=True)
+class _Done:
+    """What a statement did."""
+
+    count: int
+    rows: list[tuple[Any, ...]]
+
+
+class _Transaction(str):
+    """Statements that run as one on the connection's thread; they are its text.
+
+    aiosqlite hands text to the connection untouched, and there is where this one is
+    known. ``done`` is filled on that thread before the caller goes on.
+    """
+
+    __slots__ = ("done", "statements")
+
+    statements: Sequence[tuple[str, Any]]
+    done: list[_Done]
+
+    @classmethod
+    def of(cls, statements: Sequence[tuple[str, Any]]) -> _Transaction:
+        """Make one of statements with their parameters; a list is for many runs."""
+        self = cls(";".join(sql for sql, _ in statements))
+        self.statements = statements
+        self.done = []
+        return self
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that runs a :class:`_Transaction` whole."""
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        """Run one statement, or all of a transaction."""
+        if not isinstance(sql, _Transaction):
+            return super().execute(sql, parameters)
+        cursor = super().execute("BEGIN IMMEDIATE")
+        try:
+            for statement, given in sql.statements:
+                if isinstance(given, list):
+                    cursor.executemany(statement, given)
+                else:
+                    cursor.execute(statement, given)
+                rows = cursor.fetchall() if cursor.description else []
+                sql.done.append(_Done(cursor.rowcount, rows))
+            return cursor.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                cursor.execute("ROLLBACK")
+            raise
 
 
 class StateDB:
@@ -77,8 +123,6 @@ class StateDB:
         self._clock = clock
         self._connection: aiosqlite.Connection | None = None
         self._file: Identity | None = None
-        self._lock = asyncio.Lock()
-        self._running: set[asyncio.Task[Any]] = set()
 
     @classmethod
     async def open(
@@ -104,11 +148,7 @@ class StateDB:
         waits = busy_timeout() if busy is None else busy
         self = cls(path, timeout=waits, clock=clock)
         await asyncio.to_thread(prepare, path, create=create, busy=waits)
-        try:
-            await self._settled(self._connect())
-        except BaseException:
-            await self._to_the_end(self._abandon())
-            raise
+        await _to_the_end(self._connect(), then=self._disconnect)
         return self
 
     async def __aenter__(self) -> Self:
@@ -131,6 +171,7 @@ class StateDB:
                     uri=True,
                     timeout=self._timeout,
                     isolation_level=None,
+                    factory=_Connection,
                 )
                 for rule in (
                     "trusted_schema = OFF",
@@ -144,31 +185,12 @@ class StateDB:
             raise
 
     async def close(self) -> None:
-        """Let running writes end, then close; again is harmless.
+        """Let what runs end, then close; again is harmless.
 
         A caller that is cancelled meanwhile is told so when it is closed: the thread
         of a connection that was left open would keep the process alive.
         """
-        await self._to_the_end(self._abandon())
-
-    async def _abandon(self) -> None:
-        """Wait for what runs, however it ends, and disconnect."""
-        while self._running:
-            await asyncio.wait(self._running)
-        await self._disconnect()
-
-    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await work that must have ended before a cancellation is passed on."""
-        task = asyncio.ensure_future(work)
-        cancelled = False
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError:
-                cancelled = True
-        if cancelled:
-            raise asyncio.CancelledError
-        task.result()
+        await _to_the_end(self._disconnect())
 
     async def _disconnect(self) -> None:
         """Close the connection and forget it."""
@@ -221,7 +243,7 @@ class StateDB:
             "now": now,
             "transition": uuid4().hex,
         }
-        await self._write((CREATE_SESSION, row), (NOTE_CREATION, row))
+        await self._change((CREATE_SESSION, row), (NOTE_CREATION, row))
 
     async def set_status(
         self,
@@ -263,12 +285,15 @@ class StateDB:
             source=source,
             actor=actor,
         )
-        statements: list[_Statement] = [(NOTE_TRANSITION, given), (SET_STATUS, given)]
+        statements: list[tuple[str, Any]] = [
+            (NOTE_TRANSITION, given),
+            (SET_STATUS, given),
+        ]
         if metadata:
             statements.append(merge(session_id, metadata))
-        counts = await self._write(*statements)
+        _, status_set, *_ = await self._change(*statements)
         await self.verify()
-        return counts[1] > 0
+        return status_set.count > 0
 
     async def merge_metadata(
         self, session_id: str, patch: Mapping[str, object]
@@ -278,12 +303,12 @@ class StateDB:
         One statement, so that two writers never lose each other's (SPEC A-16).
         """
         if patch:
-            await self._write(merge(session_id, patch))
+            await self._change(merge(session_id, patch))
 
     async def set_phase(self, session_id: str, phase: str | None) -> None:
         """Write the phase of a running session; an ended one keeps none."""
         given = (phase, self._clock(), session_id)
-        await self._write((SET_PHASE, given))
+        await self._change((SET_PHASE, given))
 
     async def session(self, session_id: str) -> SessionRow | None:
         """Return a session by its full id."""
@@ -310,7 +335,7 @@ class StateDB:
             for signal in signals
         ]
         if rows:
-            await self._settled(self._transaction([(EMIT_SIGNAL, rows)]))
+            await self._change((EMIT_SIGNAL, rows))
 
     # --- controls
 
@@ -336,8 +361,8 @@ class StateDB:
             The claim as stored, which :meth:`finalize_control` wants; None when the
             row was claimed or finished before.
         """
-        found = await self._fetch(CLAIM, (claim, self._clock(), control_id))
-        return str(found[0][0]) if found else None
+        [claimed] = await self._change((CLAIM, (claim, self._clock(), control_id)))
+        return str(claimed.rows[0][0]) if claimed.rows else None
 
     async def finalize_control(
         self, control_id: str, result: str, *, claim: str | None
@@ -353,9 +378,9 @@ class StateDB:
             False when the row has moved on and nothing was written (SPEC B-16).
         """
         given = (result, self._clock(), control_id, claim)
-        [count] = await self._write((FINALIZE, given))
+        [stored] = await self._change((FINALIZE, given))
         await self.verify()
-        return count > 0
+        return stored.count > 0
 
     async def log_controls(
         self, session_id: str, items: Sequence[Mapping[str, object]]
@@ -367,7 +392,7 @@ class StateDB:
                 "length": LOG_LENGTH,
                 "id": session_id,
             }
-            await self._write((LOG_CONTROLS, given))
+            await self._change((LOG_CONTROLS, given))
 
     async def sweep_controls(self, session_id: str, result: str) -> list[str]:
         """Close the unclaimed controls of an ended session (SPEC A-42..A-44).
@@ -377,15 +402,15 @@ class StateDB:
         """
         now = self._clock()
         given = {"result": result, "now": now, "id": session_id}
-        found = await self._fetch(SWEEP, given)
+        [swept] = await self._change((SWEEP, given))
         await self.log_controls(
             session_id,
             [
-                {"id": row[0], "verb": row[1], "result": result, "ts": now}
-                for row in found
+                {"id": control, "verb": verb, "result": result, "ts": now}
+                for control, verb in swept.rows
             ],
         )
-        return [str(row[0]) for row in found]
+        return [str(control) for control, _ in swept.rows]
 
     async def verify(self) -> None:
         """Check that the path still leads to the open file.
@@ -409,56 +434,38 @@ class StateDB:
         return self._connection
 
     async def _read(self, sql: str, given: Sequence[object]) -> list[sqlite3.Row]:
-        """Run one query between transactions."""
-        async with self._lock:
-            with mapped(self.path):
-                return list(await self._open_connection().execute_fetchall(sql, given))
+        """Run one query."""
+        with mapped(self.path):
+            return list(await self._open_connection().execute_fetchall(sql, given))
 
-    async def _write(self, *statements: _Statement) -> list[int]:
-        """Run statements as one transaction; see :meth:`_transaction`."""
-        return await self._settled(self._transaction(list(statements)))
+    async def _change(self, *statements: tuple[str, Any]) -> list[_Done]:
+        """Run statements as one transaction and return what each did."""
+        work = _Transaction.of(statements)
+        await self._read(work, ())
+        return work.done
 
-    async def _fetch(self, sql: str, given: Parameters) -> list[sqlite3.Row]:
-        """Run one changing statement that returns rows; it commits by itself."""
 
-        async def run() -> list[sqlite3.Row]:
-            async with self._lock:
-                with mapped(self.path):
-                    return list(
-                        await self._open_connection().execute_fetchall(sql, given)
-                    )
+async def _to_the_end(
+    work: Coroutine[Any, Any, None],
+    then: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> None:
+    """Await work that must have ended before a cancellation is passed on.
 
-        return await self._settled(run())
-
-    async def _transaction(self, statements: list[_Statement]) -> list[int]:
-        """Run statements as one transaction and return the rows each changed."""
-        counts = []
-        async with self._lock:
-            connection = self._open_connection()
-            with mapped(self.path):
-                await connection.execute_fetchall("BEGIN IMMEDIATE")
-                try:
-                    for sql, given in statements:
-                        many = isinstance(given, list) and sql is EMIT_SIGNAL
-                        run = connection.executemany if many else connection.execute
-                        async with run(sql, given) as cursor:
-                            counts.append(cursor.rowcount)
-                    await connection.execute_fetchall("COMMIT")
-                except BaseException:
-                    with contextlib.suppress(sqlite3.Error, ValueError):
-                        await connection.execute_fetchall("ROLLBACK")
-                    raise
-        return counts
-
-    async def _settled(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Await work that ends by itself even when its caller is cancelled."""
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Forget a task and note an error that nobody waited for."""
-        self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("a write failed: %s", error)
+    Args:
+        work: Ends by itself, in bounded time.
+        then: Done after it, if there was a cancellation.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+        except BaseException:
+            break
+    if cancelled:
+        if then is not None:
+            await _to_the_end(then())
+        raise asyncio.CancelledError
+    task.result()
