@@ -1,0 +1,438 @@
+"""The console: every run and every operation live, and the controls to steer them.
+
+The app owns every change of state. The feed reads on threads and posts messages; their
+handlers put what was read into the store and ask the place in view to draw itself, at
+most once in a tenth of a second. A second-hand moves the clocks of running rows while
+there are any in view; otherwise nothing is written to the terminal until something
+happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import App
+from textual.binding import Binding
+
+from heaveto.text import duration, short_id
+from heaveto_tui.feed import Feed
+from heaveto_tui.lines import Look
+from heaveto_tui.presentation import Clock, control_word, is_over
+from heaveto_tui.screens.controls import ControlsScreen
+from heaveto_tui.screens.dialogs import Choice, Overlay
+from heaveto_tui.screens.help import Help
+from heaveto_tui.screens.operation import OperationScreen
+from heaveto_tui.screens.palette import Palette as Commands
+from heaveto_tui.screens.place import Place
+from heaveto_tui.screens.run import RunScreen
+from heaveto_tui.screens.runs import RunsScreen
+from heaveto_tui.screens.steering import STEERING, steer
+from heaveto_tui.state import Settings, Store
+from heaveto_tui.terminal import Changes, Shadow, pieces_of
+from heaveto_tui.theme import PALETTES, Painter, theme_of
+from heaveto_tui.widgets.run_table import run_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from rich.console import RenderableType
+    from textual.binding import BindingType
+    from textual.screen import Screen
+
+    from heaveto.cli.console import ConsoleOptions
+    from heaveto_tui.feed import Source
+    from heaveto_tui.messages import (
+        Answer,
+        Beat,
+        ControlAnswered,
+        DetailRead,
+        RunsListed,
+        TextRead,
+    )
+    from heaveto_tui.theme import Palette
+
+__all__ = ["HeavetoApp", "run_console"]
+
+FRAME_S = 0.1
+"""Seconds between two drawings: 10 Hz."""
+TICK_S = 1.0
+
+
+class HeavetoApp(App[int], inherit_bindings=False):
+    """The console over the runs of some homes."""
+
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "hint", show=False),
+    ]
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        homes: tuple[str, ...],
+        usual: tuple[str, ...] = (),
+        target: str | None = None,
+        palette: Palette | None = None,
+        look: Look | None = None,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+        driver_class: type[Any] | None = None,
+    ) -> None:
+        """Build the console; nothing is read before it runs.
+
+        Args:
+            source: What is read from.
+            homes: The open homes, as paths.
+            usual: Homes that a command opens without being told to.
+            target: A run to open, as typed.
+            palette: Colours.
+            look: How text is spelled.
+            clock: How moments are told.
+            settings: How it was started.
+            driver_class: What draws; None is the terminal.
+        """
+        super().__init__(driver_class=driver_class)
+        chosen = palette or PALETTES["night"]
+        self.register_theme(theme_of(chosen))
+        self.theme = f"heaveto-{chosen.name}"
+        self.store = Store(homes, usual)
+        self.settings = settings or Settings()
+        self.painter = Painter(chosen, look or Look())
+        self.clock = clock or Clock(None)
+        self.feed = Feed(source, self.post_message)
+        system = None if chosen.name == "none" else self.console._color_system
+        self._shadow = Shadow(system)
+        self.last_word = ""
+        self._target = target
+        self._places: dict[str, Place] = {}
+        self._due = False
+        self._stale = False
+        self._pending: Answer | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    # --- life
+
+    def on_mount(self) -> None:
+        """Install the places and start reading."""
+        self.app_resume_signal.subscribe(self, self._repaint)
+        self._places = {
+            "runs": RunsScreen(self),
+            "run": RunScreen(self),
+            "operation": OperationScreen(self),
+            "controls": ControlsScreen(self),
+        }
+        for name, place in self._places.items():
+            self.install_screen(place, name)
+        self.push_screen("runs")
+        self._reader = asyncio.create_task(self.feed.run())
+        self.set_interval(TICK_S, self._tick)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Write only the cells that differ from what the terminal shows.
+
+        The drawing library repaints regions; see :mod:`heaveto_tui.terminal`.
+        """
+        shadow = self._shadow
+        if self.is_headless or self._batch_count:
+            super()._display(screen, renderable)
+            return
+        pieces = pieces_of(renderable)
+        if pieces is None:
+            shadow.forget()
+            super()._display(screen, renderable)
+            return
+        shadow.resize(*self.size)
+        text = shadow.update(pieces)
+        if text:
+            super()._display(screen, cast("Any", Changes(text)))
+        else:
+            self.post_display_hook()
+
+    async def on_unmount(self) -> None:
+        """Stop reading."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+
+    def _repaint(self, app: App[Any]) -> None:
+        """Draw every cell again: something else was on the screen."""
+        self._shadow.forget()
+        self.refresh(layout=True)
+
+    # --- what was read
+
+    def on_runs_listed(self, message: RunsListed) -> None:
+        """Take a new list."""
+        first = not self.store.listed
+        if not self.store.set_runs(message.runs, message.sources):
+            return
+        if first:
+            self._open_target()
+        self.soon()
+
+    def on_beat(self, message: Beat) -> None:
+        """Draw when a home's age passes its limit, either way."""
+        self.store.sources = message.sources
+        age = self.store.data_age(self.settings.now())
+        stale = age is not None and age > STALE_S
+        if stale != self._stale or stale:
+            self._stale = stale
+            self.soon()
+
+    def on_detail_read(self, message: DetailRead) -> None:
+        """Take a run whole."""
+        if message.detail is None:
+            return
+        self.store.set_detail(message.detail)
+        self._progress()
+        self.soon()
+
+    def on_text_read(self, message: TextRead) -> None:
+        """Take what an operation wrote."""
+        self.store.set_text(message.text)
+        self.soon()
+
+    def on_control_answered(self, message: ControlAnswered) -> None:
+        """Say what came of a control, and follow it until it is applied."""
+        answer = message.answer
+        stamp = self.clock.moment(self.settings.now(), self.settings.now())
+        if answer.ok:
+            self._pending = answer if answer.control_id else None
+            self.say(f"{stamp}  {answer.text}")
+        else:
+            self._pending = None
+            self.say(f"{stamp}  Not sent to {answer.short}: {answer.text}")
+
+    def _progress(self) -> None:
+        """Tell in the last word how far the last control came."""
+        answer = self._pending
+        if answer is None:
+            return
+        for run, _ in self.store.runs():
+            detail = self.store.detail(run)
+            if detail is None:
+                continue
+            for control in detail.controls:
+                if control.id != answer.control_id:
+                    continue
+                word = control_word(control, over=is_over(detail.run))
+                if word in {"queued", "taken"}:
+                    return
+                took = ""
+                if control.applied_at is not None:
+                    took = f" after {duration(control.applied_at - control.created_at)}"
+                stamp = self.clock.moment(self.settings.now(), self.settings.now())
+                self.say(
+                    f"{stamp}  {control.verb} {short_id(control.id)} {word}{took}."
+                )
+                self._pending = None
+                return
+
+    def _open_target(self) -> None:
+        """Go to the run that was asked for at the start."""
+        if self._target is None:
+            return
+        found = self.store.by_prefix(self._target)
+        if len(found) == 1:
+            self.choose_run(run_key(found[0]))
+            self.go("run")
+        elif found:
+            self.say(f"{len(found)} runs begin with {self._target}. Give more of it.")
+        else:
+            self.say(f"No run begins with {self._target}.")
+
+    # --- drawing
+
+    def soon(self) -> None:
+        """Draw within a tenth of a second; once, however often it is asked."""
+        if not self._due:
+            self._due = True
+            self.set_timer(FRAME_S, self._draw)
+
+    def _draw(self) -> None:
+        self._due = False
+        self.draw_now()
+
+    def draw_now(self) -> None:
+        """Ask the place in view, and what is on top of it, to draw themselves."""
+        for screen in self.screen_stack:
+            if isinstance(screen, Place) and screen is not self.place:
+                continue
+            if isinstance(screen, (Place, Overlay)):
+                screen.redraw()
+
+    def _tick(self) -> None:
+        """Move the clocks of running rows in view."""
+        place = self.place
+        if self.settings.motion and place is not None and place.ticks():
+            self.draw_now()
+
+    @property
+    def place(self) -> Place | None:
+        """The place in view, below anything on top of it."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Place):
+                return screen
+        return None
+
+    # --- what screens ask for
+
+    def say(self, text: str) -> None:
+        """Show the last word."""
+        self.last_word = text
+        self.draw_now()
+
+    def go(self, place: str) -> None:
+        """Show another place."""
+        self.last_word = ""
+        if self.place is not self._places[place]:
+            self.switch_screen(place)
+
+    def choose_run(self, key: Hashable | None) -> None:
+        """Make a run the current one and keep it fresh."""
+        self.store.current = key
+        self.feed.show(self.store.run(key))
+
+    def open_operation(self, operation_id: str) -> None:
+        """Show an operation of the current run."""
+        run_place, place = self._places["run"], self._places["operation"]
+        assert isinstance(run_place, RunScreen)
+        assert isinstance(place, OperationScreen)
+        run_place.select(operation_id)
+        place.choose(operation_id)
+        if self.place is place:
+            place.redraw()
+        else:
+            self.go("operation")
+
+    def next_problem(self, step: int) -> None:
+        """Go to the next run that needs somebody."""
+        runs = self._places["runs"]
+        assert isinstance(runs, RunsScreen)
+        key = runs.problem_after(self.store.current, step)
+        if key is None:
+            self.say("Nothing needs you.")
+            return
+        self.choose_run(key)
+        if self.place is runs:
+            runs.table.select(key)
+        self.draw_now()
+
+    def perform(self, name: str, place: Place) -> None:
+        """Do what belongs to no place in particular."""
+        if name in STEERING:
+            steer(name, place)
+            return
+        _PERFORM[name](self, place)
+
+    def suspend_now(self, place: Place) -> None:
+        """Go to the shell; ``fg`` comes back."""
+        self.action_suspend_process()
+
+    def toggle_utc(self, place: Place) -> None:
+        """Tell moments in UTC, or in local time again."""
+        utc = Clock()
+        self.clock = Clock(None) if self.clock == utc else utc
+        self.say("Times are UTC." if self.clock == utc else "Times are local.")
+
+    def leave(self, place: Place) -> None:
+        """End the console; flows go on."""
+        self.exit(0)
+
+    def open_help(self, place: Place) -> None:
+        """Show the keys of a place."""
+        self.push_screen(Help(self, place))
+
+    def open_palette(self, place: Place) -> None:
+        """Ask for any action, run or operation."""
+        palette = Commands(self, place)
+
+        def done(answer: str | None) -> None:
+            found = palette.chosen
+            if answer is None or found is None:
+                return
+            if found.kind == "action":
+                place.action_act(str(found.key))
+            elif found.kind == "run":
+                self.choose_run(found.key)
+                self.go("run")
+            else:
+                self.open_operation(str(found.key))
+
+        self.push_screen(palette, done)
+
+    def open_copy(self, place: Place) -> None:
+        """Offer what can be copied."""
+        run = place.run
+        if run is None:
+            return
+        short = short_id(run.session_id or run.run_id)
+        options = [
+            ("short", "short id", short),
+            ("session", "session id", run.session_id),
+            ("run", "run id", run.run_id),
+            ("show", "command", f"heaveto show {short}"),
+        ]
+        look = self.painter.look
+        shown = [(key, word, look.plain(text)) for key, word, text in options]
+        values = {key: text for key, _, text in options}
+
+        def done(key: str | None) -> None:
+            if key is not None:
+                self.copy_to_clipboard(values[key])
+                self.say(f"Copied: {values[key]}")
+
+        self.push_screen(Choice(self, title="Copy", options=shown), done)
+
+    def action_hint(self) -> None:
+        """Say how to leave, for those who press Ctrl-C."""
+        self.say("q leaves; your flows keep running.")
+
+    # --- faults
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Write a defect to a log without values of runs, and end with 70."""
+        from heaveto.cli.defects import write_report
+
+        super_exception = self._exception
+        if super_exception is None:
+            self._exception = error
+            self._exception_event.set()
+        where = write_report(error)
+        kind = type(error).__name__
+        self.defect = f"heaveto: internal error ({kind}); " + (
+            f"the report is {where}" if where else "no report could be written"
+        )
+        self._return_code = 70
+        self._close_messages_no_wait()
+
+    defect: str | None = None
+    """What to print after the terminal is restored, when something was defective."""
+
+
+STALE_S = 10.0
+
+_PERFORM: dict[str, Callable[[HeavetoApp, Place], None]] = {
+    "go.runs": lambda app, place: app.go("runs"),
+    "go.run": lambda app, place: app.go("run"),
+    "go.controls": lambda app, place: app.go("controls"),
+    "go.help": HeavetoApp.open_help,
+    "nav.palette": HeavetoApp.open_palette,
+    "nav.next_problem": lambda app, place: app.next_problem(1),
+    "nav.prev_problem": lambda app, place: app.next_problem(-1),
+    "app.leave": HeavetoApp.leave,
+    "app.suspend": HeavetoApp.suspend_now,
+    "app.utc": HeavetoApp.toggle_utc,
+    "copy.menu": HeavetoApp.open_copy,
+}
+
+
+def run_console(options: ConsoleOptions) -> int:
+    """Run the console for a command line; see :func:`heaveto_tui.launch.launch`."""
+    from heaveto_tui.launch import launch
+
+    return launch(options)

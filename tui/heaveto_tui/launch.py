@@ -1,0 +1,171 @@
+"""Start the console for a command line, and leave the terminal as it was found.
+
+Signals end it in order: TERM, HUP, QUIT and INT restore the terminal and give 128 plus
+the signal's number, which the drawing library does by itself for none of the first
+three. A terminal that went away is no error. What must be said is said after the screen
+is restored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import locale
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from heaveto.errors import HeavetoError, UsageError
+from heaveto.homes import resolve_homes
+from heaveto.observe import Observer
+from heaveto.observe.attention import is_live
+from heaveto.text import short_id
+from heaveto_tui.actions import KEYSETS
+from heaveto_tui.app import HeavetoApp
+from heaveto_tui.lines import Look
+from heaveto_tui.state import Settings
+from heaveto_tui.theme import PALETTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heaveto.cli.console import ConsoleOptions
+    from heaveto_tui.actions import KeySet
+    from heaveto_tui.theme import Palette
+
+__all__ = ["choose_look", "choose_palette", "launch"]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+_EAST_ASIAN = ("zh", "ja", "ko")
+"""Languages whose terminals draw many signs two cells wide."""
+
+
+class LiveApp(HeavetoApp):
+    """The console on a real terminal."""
+
+    def on_mount(self) -> None:
+        """Take the signals, then begin."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._ended_by, number)
+        super().on_mount()
+
+    def _ended_by(self, number: signal.Signals) -> None:
+        self.exit(return_code=128 + number)
+
+
+def launch(options: ConsoleOptions) -> int:
+    """Run the console until it is left.
+
+    Args:
+        options: From the command line and the settings file.
+
+    Returns:
+        0, 128+n after a signal, 70 after a defect, 78 when a home cannot be read.
+
+    Raises:
+        UsageError: An unknown theme or key set.
+        HomeError: A home is none.
+    """
+    environ = os.environ
+    config = options.config
+    look = choose_look(options.ascii_only or config.ascii, environ)
+    palette = choose_palette(options.theme or config.theme, options.no_color, environ)
+    if palette.name == "none":
+        environ["NO_COLOR"] = "1"
+    homes = tuple(str(home.path) for home in options.homes)
+    usual: tuple[str, ...] = ()
+    with contextlib.suppress(HeavetoError):
+        usual = tuple(str(home.path) for home in resolve_homes(config=config))
+    app = LiveApp(
+        Observer(options.homes),
+        homes=homes,
+        usual=usual,
+        target=options.target,
+        palette=palette,
+        look=look,
+        settings=Settings(
+            read_only=options.read_only,
+            motion=config.motion,
+            mouse=config.mouse,
+            keyset=_keyset(config.keys),
+            demo=options.demo,
+        ),
+    )
+    return _run(app)
+
+
+def _run(app: LiveApp) -> int:
+    code = 0
+    try:
+        app.run(mouse=app.settings.mouse)
+        code = app.return_code or 0
+    finally:
+        for number in _SIGNALS:
+            with contextlib.suppress(ValueError, OSError):
+                signal.signal(number, signal.SIG_DFL)
+    with contextlib.suppress(OSError, ValueError):
+        _last_words(app)
+    return code
+
+
+def _last_words(app: LiveApp) -> None:
+    """Say what goes on without the console, once the screen is restored."""
+    if app.defect is not None:
+        print(app.defect, file=sys.stderr)  # noqa: T201 - the terminal is ours again
+        return
+    running = [run for run, _ in app.store.runs() if is_live(run)]
+    if running and not app.settings.demo:
+        names = ", ".join(short_id(run.session_id or run.run_id) for run in running[:6])
+        more = f" and {len(running) - 6} more" if len(running) > 6 else ""
+        noun = "flow keeps" if len(running) == 1 else "flows keep"
+        print(f"{len(running)} {noun} running: {names}{more}", file=sys.stderr)  # noqa: T201
+
+
+def choose_look(ascii_only: bool, environ: Mapping[str, str]) -> Look:
+    """Return ASCII signs where they were asked for or nothing else can be drawn."""
+    if ascii_only or environ.get("TERM") in {"linux", "vt100", "vt220"}:
+        return Look(ascii_only=True)
+    names = (environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    wanted = next((name for name in names if name), "")
+    if wanted.startswith(_EAST_ASIAN):
+        return Look(ascii_only=True)
+    encoding = locale.getpreferredencoding(False)
+    utf8 = "utf-8" in wanted.lower() or "utf8" in wanted.lower()
+    if wanted and not utf8 and wanted not in {"C.UTF-8"}:
+        return Look(ascii_only=True)
+    return Look(ascii_only=encoding.lower().replace("-", "") != "utf8")
+
+
+def choose_palette(
+    name: str | None, no_color: bool, environ: Mapping[str, str]
+) -> Palette:
+    """Return the palette of a name, or what suits the terminal.
+
+    Raises:
+        UsageError: No palette has that name.
+    """
+    if no_color or environ.get("NO_COLOR"):
+        return PALETTES["none"]
+    if name in {None, "auto"}:
+        few = environ.get("TERM") in {"linux", "vt100", "vt220", "screen", "ansi"}
+        return PALETTES["ansi" if few and not environ.get("COLORTERM") else "night"]
+    if name not in PALETTES or name == "none":
+        known = ", ".join(each for each in PALETTES if each != "none")
+        raise UsageError(f"no theme is called {name}; there are {known}")
+    return PALETTES[name]
+
+
+def _keyset(keys: str | Mapping[str, str]) -> KeySet:
+    """Return the key set of the settings.
+
+    Raises:
+        UsageError: No key set has that name.
+    """
+    if not isinstance(keys, str):
+        return "default"
+    for known in KEYSETS:
+        if keys == known:
+            return known
+    raise UsageError(f"no key set is called {keys}; there are {', '.join(KEYSETS)}")

@@ -1,0 +1,1 @@
+"""The places of the console and the questions on top of them."""

@@ -1,0 +1,359 @@
+"""What every place shares: rows that are always there, keys from the one table, find.
+
+A place is a function of what is known: :meth:`Place.redraw` builds every pane again and
+each pane draws the lines that differ. The app calls it when something was read, when a
+key was pressed, and once a second while a clock in view goes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+
+from textual.containers import Horizontal
+from textual.screen import Screen
+
+from heaveto_tui.actions import KEYSETS, actions_at, keys_of
+from heaveto_tui.availability import Situation, why_off
+from heaveto_tui.lines import EMPTY, Line, fit
+from heaveto_tui.widgets.bars import HeadFacts, head_line, key_line
+from heaveto_tui.widgets.field import Field
+from heaveto_tui.widgets.lineview import Bar, LineView
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from textual import events
+    from textual.app import ComposeResult
+    from textual.strip import Strip
+    from textual.widget import Widget
+
+    from heaveto.observe.snapshot import ControlView, RunDetail, RunSummary
+    from heaveto_tui.feed import Feed
+    from heaveto_tui.presentation import Clock
+    from heaveto_tui.state import Settings, Store
+    from heaveto_tui.theme import Painter
+
+__all__ = ["MIN_HEIGHT", "MIN_WIDTH", "WIDE", "Console", "Place", "Rule"]
+
+MIN_WIDTH, MIN_HEIGHT = 60, 16
+"""Below this there is one line of advice and the worst news."""
+WIDE = 120
+"""From this width on two panes stand beside each other."""
+
+
+class Console(Protocol):
+    """What a screen uses of the app."""
+
+    store: Store
+    settings: Settings
+    painter: Painter
+    clock: Clock
+    feed: Feed
+    last_word: str
+
+    def say(self, text: str) -> None:
+        """Show the last word."""
+        ...
+
+    def go(self, place: str) -> None:
+        """Show another place."""
+        ...
+
+    def choose_run(self, key: Hashable | None) -> None:
+        """Make a run the current one."""
+        ...
+
+    def open_operation(self, operation_id: str) -> None:
+        """Show an operation of the current run."""
+        ...
+
+    def next_problem(self, step: int) -> None:
+        """Go to the next thing that needs somebody."""
+        ...
+
+    def perform(self, name: str, place: Place) -> None:
+        """Do what belongs to no place in particular."""
+        ...
+
+
+class Rule(LineView[None]):
+    """The line between two panes."""
+
+    DEFAULT_CSS = "Rule { width: 1; }"
+
+    def _strip(self, row: int, width: int) -> Strip:
+        return self.painter.strip((("│", "muted"),), width)
+
+
+class Place(Screen[None], inherit_bindings=False):
+    """One place of the console."""
+
+    PLACE: ClassVar[str] = ""
+    ALLOW_SELECT = False
+    FINDS: ClassVar[bool] = False
+
+    def __init__(self, console: Console) -> None:
+        """Show what a console knows."""
+        super().__init__()
+        self.console = console
+        self.finding = False
+        self._bind_keys()
+
+    # --- keys
+
+    def _bind_keys(self) -> None:
+        """Bind the table's keys of this place, and the extra names of the key set."""
+        settings = self.console.settings
+        for each in actions_at(self.PLACE, read_only=settings.read_only):
+            for key in keys_of(each.id, settings.keyset):
+                self._bindings.bind(key, f"act('{each.id}')", each.label, show=False)
+        for key, same in KEYSETS[settings.keyset].items():
+            self._bindings.bind(key, f"press('{same}')", show=False)
+
+    def action_press(self, key: str) -> None:
+        """Do what another key does."""
+        self.app.simulate_key(key)
+
+    def action_act(self, name: str) -> None:
+        """Do an action of the table, or say why it does not work now."""
+        off = why_off(name, self.situation())
+        if off is not None:
+            self.console.say(off)
+            return
+        own = getattr(self, f"do_{name.replace('.', '_')}", None)
+        if own is not None:
+            own()
+        else:
+            self.console.perform(name, self)
+
+    # --- what it is about
+
+    @property
+    def run(self) -> RunSummary | None:
+        """The current run."""
+        return self.console.store.current_run
+
+    @property
+    def detail(self) -> RunDetail | None:
+        """The current run whole, as far as it has been read."""
+        return self.console.store.detail(self.run)
+
+    @property
+    def control(self) -> ControlView | None:
+        """The control under the cursor, in the ledger."""
+        return None
+
+    @property
+    def wide(self) -> bool:
+        """Two panes stand beside each other."""
+        return self.app.size.width >= WIDE
+
+    def situation(self) -> Situation:
+        """Return what decides which actions work."""
+        store, now = self.console.store, self.console.settings.now()
+        run = self.run
+        return Situation(
+            place=self.PLACE,
+            run=run,
+            detail=self.detail,
+            control=self.control,
+            successor=store.successor(run),
+            data_age=store.data_age(now, None if run is None else run.home) or 0.0,
+            problems=self.problems(),
+            wide=self.wide,
+            live_output=self.live_output(),
+            now=now,
+        )
+
+    def problems(self) -> int:
+        """Return how many things need somebody, seen from here."""
+        return self.console.store.needs
+
+    def live_output(self) -> bool:
+        """Tell whether the output shown can still grow."""
+        return False
+
+    # --- drawing
+
+    def compose(self) -> ComposeResult:
+        """Stack the rows that are always there around the body."""
+        painter = self.console.painter
+        yield Bar(painter, id="small")
+        yield Bar(painter, id="head")
+        with Horizontal(id="body"):
+            yield from self.panes()
+        yield Field(painter, label=" find: ", id="find")
+        yield Bar(painter, id="foot")
+
+    def panes(self) -> ComposeResult:
+        """Yield the panes of this place."""
+        yield from ()
+
+    def on_mount(self) -> None:
+        """Hide the search and draw."""
+        self.query_one("#find", Field).display = False
+        self._fit()
+        self.focus_first()
+
+    def on_screen_resume(self) -> None:
+        """Draw what has changed while another place was shown."""
+        self._fit()
+        self.focus_first()
+        self.redraw()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Take another layout where the width asks for it."""
+        self._fit()
+        self.redraw()
+
+    def _fit(self) -> None:
+        width, height = self.app.size
+        small = width < MIN_WIDTH or height < MIN_HEIGHT
+        self.set_class(small, "-small")
+        self.set_class(self.wide, "-wide")
+
+    def focus_first(self) -> None:
+        """Give the focus to the pane that the keys are for."""
+        widget = self.main_pane()
+        if widget is not None and not self.finding:
+            widget.focus(scroll_visible=False)
+
+    def main_pane(self) -> Widget | None:
+        """Return the pane that has the cursor."""
+        return None
+
+    def head(self) -> list[Line]:
+        """Return the rows under the first one."""
+        return []
+
+    def draw_body(self) -> None:
+        """Build the panes of this place."""
+
+    def ticks(self) -> bool:
+        """Tell whether a clock in view goes."""
+        return False
+
+    def redraw(self) -> None:
+        """Build everything again; panes draw the lines that differ."""
+        if not self.is_mounted or not self.size.width:
+            return
+        if self.has_class("-small"):
+            self.query_one("#small", Bar).set_lines(self._small())
+            return
+        width = self.size.width
+        self.query_one("#head", Bar).set_lines([self._first_row(width), *self.head()])
+        self.draw_body()
+        self.query_one("#foot", Bar).set_lines(self._foot(width))
+
+    def _first_row(self, width: int) -> Line:
+        console = self.console
+        now = console.settings.now()
+        facts = HeadFacts(
+            homes=console.store.homes,
+            read_only=console.settings.read_only,
+            data_age=console.store.data_age(now),
+            needs=console.store.needs,
+            now=now,
+        )
+        return head_line(
+            self.place_title(),
+            facts,
+            width=width,
+            look=console.painter.look,
+            clock=console.clock,
+            user=console.settings.user_home,
+        )
+
+    def place_title(self) -> Line:
+        """Return what stands at the left of the first row: place and object."""
+        return EMPTY
+
+    def _foot(self, width: int) -> list[Line]:
+        at = self.situation()
+        actions = [
+            (each, why_off(each.id, at) is None)
+            for each in actions_at(
+                self.PLACE, read_only=self.console.settings.read_only
+            )
+        ]
+        look = self.console.painter.look
+        word = look.plain(self.console.last_word) or self.idle_word()
+        return [
+            fit(((f" {word}", "text"),), width, mark=look.cut),
+            key_line(actions, width=width, look=look),
+        ]
+
+    def idle_word(self) -> str:
+        """Return what the last row but one says when there is no last word."""
+        return ""
+
+    def _small(self) -> list[Line]:
+        """Return what a terminal that is too small can still tell."""
+        width, height = self.app.size
+        store = self.console.store
+        live = sum(1 for run, _ in store.runs() if run.status == "running")
+        lines: list[Line] = [
+            EMPTY,
+            ((f" heaveto needs {MIN_WIDTH} columns and {MIN_HEIGHT} rows.", "text"),),
+            ((f" This terminal has {width} and {height}.", "text"),),
+            EMPTY,
+            ((f" {live} live, ! {store.needs} need you.", "text+bold"),),
+            EMPTY,
+            ((" q leave; heaveto ls works at any size", "muted"),),
+        ]
+        return lines
+
+    # --- find
+
+    def do_nav_find(self) -> None:
+        """Open the search."""
+        field = self.query_one("#find", Field)
+        self.finding = True
+        field.set_value(self.found())
+        field.display = True
+        field.focus(scroll_visible=False)
+
+    def found(self) -> str:
+        """Return the present search."""
+        return ""
+
+    def set_found(self, text: str) -> None:
+        """Show only what matches."""
+
+    def on_field_changed(self, event: Field.Changed) -> None:
+        """Search as it is typed."""
+        event.stop()
+        self.set_found(event.field.value)
+        self.redraw()
+
+    def on_field_done(self, event: Field.Done) -> None:
+        """End the typing: Enter keeps the search, Esc ends it, arrows move the list."""
+        event.stop()
+        if event.key in {"up", "down"}:
+            self.move_cursor(-1 if event.key == "up" else 1)
+            return
+        if event.key == "escape":
+            self.set_found("")
+        self.finding = False
+        event.field.display = False
+        self.focus_first()
+        self.redraw()
+
+    def move_cursor(self, by: int) -> None:
+        """Move the cursor of the main pane while the search has the focus."""
+
+    # --- panes
+
+    def do_nav_pane(self) -> None:
+        """Give the focus to the other pane."""
+        panes = [
+            widget
+            for widget in self.query(LineView)
+            if widget.can_focus and widget.display and not isinstance(widget, Field)
+        ]
+        if not panes:
+            return
+        focused = cast("LineView[object]", self.focused)
+        place = panes.index(focused) if focused in panes else -1
+        panes[(place + 1) % len(panes)].focus(scroll_visible=False)
+        self.redraw()

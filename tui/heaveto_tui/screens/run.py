@@ -1,0 +1,364 @@
+"""Run: what is it doing? The outline of its operations, and one of them in words.
+
+Other views of the same operations belong into ``#views``: :data:`VIEWS` names each
+pane's id, and :meth:`RunScreen.view` decides which of them is shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.containers import Vertical
+
+from heaveto.model import OperationStatus as Status
+from heaveto_tui.actions import RUN
+from heaveto_tui.lines import EMPTY
+from heaveto_tui.outline import Outline, OutlineRow, outline, signature
+from heaveto_tui.screens.place import Place, Rule
+from heaveto_tui.widgets.bars import run_line, run_name
+from heaveto_tui.widgets.detail import operation_detail
+from heaveto_tui.widgets.lineview import Bar, ListView, TextView
+from heaveto_tui.widgets.outline_pane import (
+    count_line,
+    draw_operation,
+    is_ticking,
+    outline_entries,
+    outline_title,
+)
+from heaveto_tui.widgets.run_table import run_key
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from textual.app import ComposeResult
+
+    from heaveto.observe.snapshot import OperationView, RunDetail
+    from heaveto_tui.lines import Line
+    from heaveto_tui.screens.place import Console
+
+__all__ = ["VIEWS", "RunScreen"]
+
+VIEWS = ("outline",)
+"""Ways to look at a run's operations; each is a pane of that id inside ``#views``."""
+
+_PROBLEMS = (Status.FAILED, Status.LOST)
+_STRIP = 8
+"""Rows of the detail under the outline where there is one pane."""
+
+
+class RunScreen(Place):
+    """One run."""
+
+    PLACE: ClassVar[str] = RUN
+
+    def __init__(self, console: Console) -> None:
+        """Start with the outline."""
+        super().__init__(console)
+        self._shown: Hashable | None = None
+        self._tree: Outline | None = None
+        self._cursors: dict[Hashable, str] = {}
+        self._find = ""
+        self._operation: str | None = None
+
+    def panes(self) -> ComposeResult:
+        """Yield the views, a line, the detail."""
+        painter = self.console.painter
+        with Vertical(id="views"):
+            yield Bar(painter, id="columns")
+            yield ListView[OutlineRow](painter, id="outline")
+            yield Bar(painter, id="tally")
+        yield Rule(painter, id="rule")
+        yield TextView(painter, id="detail")
+
+    @property
+    def outline(self) -> ListView[OutlineRow]:
+        """The outline of the operations."""
+        return self.query_one("#outline", ListView)
+
+    @property
+    def text_pane(self) -> TextView:
+        """The selected operation in words."""
+        return self.query_one("#detail", TextView)
+
+    def main_pane(self) -> ListView[OutlineRow]:
+        """The outline has the keys."""
+        return self.outline
+
+    def place_title(self) -> Line:
+        """Return which run this is."""
+        words = run_name(self.run, self.console.painter.look)
+        return (("Run ", "text"), (words, "text+bold"))
+
+    def head(self) -> list[Line]:
+        """Return state and checkpoint, and warnings."""
+        run = self.run
+        if run is None:
+            return [EMPTY]
+        look, width = self.console.painter.look, self.size.width
+        now = self.console.settings.now()
+        lines = [run_line(run, self.detail, width=width, now=now, look=look)]
+        lines.extend(
+            (
+                (" ! ", "hold"),
+                (look.clip(look.plain(warning.text), width - 4), "hold"),
+            )
+            for warning in run.warnings[:2]
+        )
+        return lines
+
+    # --- drawing
+
+    def draw_body(self) -> None:
+        """Build outline and detail."""
+        detail = self.detail
+        run = self.run
+        if run is not None and run_key(run) != self._shown:
+            self._enter(run_key(run))
+        focused = self.focused is not self.text_pane
+        width = self.outline.size.width or self.size.width
+        self.query_one("#columns", Bar).set_lines(
+            [outline_title(width, focused=focused)]
+        )
+        if detail is None:
+            self.outline.show([], _nothing)
+            self.text_pane.set_lines([((" Reading …", "muted"),)])
+            return
+        self._draw_outline(detail)
+        self._draw_detail(detail)
+
+    def _enter(self, key: Hashable) -> None:
+        """Start looking at another run."""
+        self._shown = key
+        self._tree = None
+        self._find = ""
+        self._operation = None
+        self.outline.cursor = self._cursors.get(key)
+        self.outline.top = 0
+
+    def _draw_outline(self, detail: RunDetail) -> None:
+        tree = self._tree
+        if tree is None or tree.signature != signature(detail.operations):
+            tree = outline(detail)
+        else:
+            tree = refreshed(tree, detail)
+        self._tree = tree
+        look = self.console.painter.look
+        now = self.console.settings.now()
+        view = self.outline
+        if view.cursor is None:
+            view.cursor = first_look(detail)
+        filtered = bool(self._find)
+        entries = outline_entries(tree, self._find)
+        view.show(
+            entries,
+            lambda row, width, selected: draw_operation(
+                row,
+                width,
+                selected,
+                look=look,
+                now=now,
+                detail=detail,
+                filtered=filtered,
+            ),
+        )
+        if filtered and not entries:
+            view.show_lines([(("   Nothing matches. Esc shows all again.", "muted"),)])
+        if self._shown is not None and isinstance(view.cursor, str):
+            self._cursors[self._shown] = view.cursor
+        self.query_one("#tally", Bar).set_lines(
+            [
+                ((f" {part}", "muted"),)
+                for part in look.wrap(count_line(detail), max(20, view.size.width - 2))
+            ]
+        )
+
+    def operation(self) -> OperationView | None:
+        """Return the operation under the cursor."""
+        detail = self.detail
+        if detail is None:
+            return None
+        cursor = self.outline.cursor
+        return next((each for each in detail.operations if each.id == cursor), None)
+
+    def _draw_detail(self, detail: RunDetail) -> None:
+        console = self.console
+        operation = self.operation()
+        pane = self.text_pane
+        if operation is None:
+            pane.set_lines([])
+            return
+        if operation.id != self._operation:
+            self._operation = operation.id
+            pane.rewind()
+            pane.follow = operation.status is Status.RUNNING and self.wide
+        console.feed.show_text(detail, operation.id)
+        text = console.store.text(detail.run.run_id, operation.id)
+        before = len(pane.entries)
+        lines = operation_detail(
+            operation,
+            detail,
+            text,
+            width=max(10, pane.size.width - 2),
+            now=console.settings.now(),
+            look=console.painter.look,
+            clock=console.clock,
+        )
+        lines = [((" ", "text"), *line) for line in lines]
+        pane.set_lines(lines, grown=max(0, len(lines) - before))
+
+    def ticks(self) -> bool:
+        """Tell whether a clock in view goes."""
+        return any(
+            entry.key is not None and is_ticking(entry.payload)
+            for entry in self.outline.in_view()
+        )
+
+    def idle_word(self) -> str:
+        """Tell of lines that came while the output is not followed."""
+        pane = self.text_pane
+        if pane.unseen and self.live_output():
+            return f"+{pane.unseen} new lines below; f follows."
+        return ""
+
+    # --- keys
+
+    def problems(self) -> int:
+        """Return how many operations, or else runs, need somebody."""
+        return len(self._problem_ids()) or super().problems()
+
+    def _problem_ids(self) -> list[str]:
+        if self._tree is None:
+            return []
+        return [
+            row.operation.id
+            for row in self._tree.rows
+            if row.operation.status in _PROBLEMS
+        ]
+
+    def live_output(self) -> bool:
+        """Tell whether the operation under the cursor can still write."""
+        operation = self.operation()
+        return operation is not None and operation.status is Status.RUNNING
+
+    def on_list_view_moved(self, event: ListView.Moved) -> None:
+        """Follow the cursor with the detail."""
+        event.stop()
+        self.redraw()
+
+    def on_list_view_opened(self, event: ListView.Opened) -> None:
+        """Open what was clicked twice."""
+        event.stop()
+        self.action_act("nav.open")
+
+    def on_text_view_scrolled(self, event: TextView.Scrolled) -> None:
+        """Tell of a follow that stopped."""
+        event.stop()
+        self.redraw()
+
+    def on_descendant_focus(self) -> None:
+        """Show which pane has the keys."""
+        self.redraw()
+
+    def do_nav_open(self) -> None:
+        """Open the operation under the cursor."""
+        operation = self.operation()
+        if operation is None:
+            self.console.say("No operation is chosen.")
+        else:
+            self.console.open_operation(operation.id)
+
+    def do_nav_back(self) -> None:
+        """End the search, else go back to the list."""
+        if self._find:
+            self.set_found("")
+            self.redraw()
+        else:
+            self.console.go("runs")
+
+    def do_nav_prev(self) -> None:
+        """Go to the operation before."""
+        self.outline.step(-1)
+
+    def do_nav_next(self) -> None:
+        """Go to the operation after."""
+        self.outline.step(1)
+
+    def do_nav_next_problem(self) -> None:
+        """Go to the next operation that needs somebody, at the end to the next run."""
+        self._problem(1)
+
+    def do_nav_prev_problem(self) -> None:
+        """Go to the one before."""
+        self._problem(-1)
+
+    def _problem(self, step: int) -> None:
+        rows = [] if self._tree is None else list(self._tree.rows)
+        order = [row.operation.id for row in rows]
+        here = order.index(self.outline.cursor) if self.outline.cursor in order else -1
+        wanted = set(self._problem_ids())
+        ahead = order[here + 1 :] if step > 0 else order[: max(0, here)][::-1]
+        for identifier in ahead:
+            if identifier in wanted:
+                self.outline.select(identifier)
+                self.redraw()
+                return
+        self.console.next_problem(step)
+
+    def do_log_follow(self) -> None:
+        """Follow the output of the operation under the cursor."""
+        self.text_pane.start_follow()
+        self.console.say("Following the output; scrolling up stops it.")
+
+    def found(self) -> str:
+        """Return the present search."""
+        return self._find
+
+    def set_found(self, text: str) -> None:
+        """Show only the operations that hold a text."""
+        self._find = text
+
+    def move_cursor(self, by: int) -> None:
+        """Move over the outline."""
+        self.outline.step(by)
+
+    def select(self, operation_id: str) -> None:
+        """Put the cursor on an operation, now or once the run has been read."""
+        self.outline.cursor = operation_id
+        if self._shown is not None:
+            self._cursors[self._shown] = operation_id
+
+
+def _nothing(row: OutlineRow, width: int, selected: bool) -> Line:
+    return EMPTY
+
+
+def refreshed(tree: Outline, detail: RunDetail) -> Outline:
+    """Return a tree of the same order with operations as they are now."""
+    by_id = {each.id: each for each in detail.operations}
+    rows = tuple(
+        row
+        if by_id[row.operation.id] is row.operation
+        else OutlineRow(
+            operation=by_id[row.operation.id],
+            guide=row.guide,
+            depth=row.depth,
+            chain=row.chain,
+            dependencies=row.dependencies,
+        )
+        for row in tree.rows
+    )
+    return Outline(rows, tree.signature)
+
+
+def first_look(detail: RunDetail) -> str | None:
+    """Return the operation that the cursor starts on: the worst, else what runs."""
+    for statuses in (
+        (Status.FAILED,),
+        (Status.LOST,),
+        (Status.PAUSED,),
+        (Status.RUNNING,),
+    ):
+        for each in detail.operations:
+            if each.status in statuses:
+                return each.id
+    return detail.operations[0].id if detail.operations else None

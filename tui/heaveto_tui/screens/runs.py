@@ -1,0 +1,308 @@
+"""Runs: who needs me? The list, and beside it the run under the cursor in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from heaveto_tui.actions import RUNS, actions_at, key_name
+from heaveto_tui.availability import why_off
+from heaveto_tui.lines import EMPTY, join
+from heaveto_tui.screens.place import Place, Rule
+from heaveto_tui.widgets.lineview import Entry, ListView, TextView
+from heaveto_tui.widgets.preview import preview
+from heaveto_tui.widgets.run_table import (
+    SORT_ORDER,
+    RunRow,
+    draw_row,
+    list_title,
+    listing,
+    run_key,
+    ticking,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from textual.app import ComposeResult
+
+    from heaveto.observe.snapshot import RunDetail, RunSummary
+    from heaveto_tui.lines import Line
+    from heaveto_tui.screens.place import Console
+    from heaveto_tui.widgets.run_table import Listing
+
+__all__ = ["RunsScreen"]
+
+_SETTLE_S = 2.0
+"""After a key the order waits for so long (SCREENS rule 8)."""
+_STEERS = ("ctl.pause", "ctl.resume", "ctl.message", "ctl.stop", "run.close")
+
+
+class RunsScreen(Place):
+    """The list of runs."""
+
+    PLACE: ClassVar[str] = RUNS
+
+    def __init__(self, console: Console) -> None:
+        """Start with the order that puts what needs somebody first."""
+        super().__init__(console)
+        self._listing: Listing | None = None
+        self._moved_at = float("-inf")
+
+    def panes(self) -> ComposeResult:
+        """Yield list, line, preview."""
+        painter = self.console.painter
+        yield ListView[RunRow](painter, id="list")
+        yield Rule(painter, id="rule")
+        yield TextView(painter, id="preview")
+
+    @property
+    def table(self) -> ListView[RunRow]:
+        """The list of runs."""
+        return self.query_one("#list", ListView)
+
+    def main_pane(self) -> ListView[RunRow]:
+        """The list has the keys."""
+        return self.table
+
+    def place_title(self) -> Line:
+        """Return the name of the place."""
+        return (("Runs", "text+bold"),)
+
+    def head(self) -> list[Line]:
+        """Return counts, order, search; and what is wrong with a home."""
+        found = self._listing
+        store = self.console.store
+        width, look = self.size.width, self.console.painter.look
+        if found is None:
+            return [EMPTY]
+        left, right = list_title(found, sort=store.sort, find=look.plain(store.find))
+        lines: list[Line] = [
+            join(
+                ((f" {left}", "muted"),),
+                ((f"  {right} ", "muted"),),
+                width,
+                mark=look.cut,
+            )
+        ]
+        if self.console.settings.demo:
+            words = " demo: no model is called; q ends its runs and removes its folder"
+            lines.append(((words, "note"),))
+        for source in store.sources:
+            if source.problem is not None:
+                text = look.plain(f"{source.problem.text} ({source.path})")
+                lines.append(
+                    (
+                        (" HOME  ", "bad"),
+                        (text, "text"),
+                        ("  you see what was true before", "muted"),
+                    )
+                )
+        return lines
+
+    def draw_body(self) -> None:
+        """Build list and preview."""
+        store = self.console.store
+        settings = self.console.settings
+        now = settings.now()
+        view = self.table
+        if self._listing is None or not self._holds_still():
+            self._listing = listing(store.runs(), sort=store.sort, find=store.find)
+        else:
+            self._listing = self._in_the_old_order()
+        entries = self._listing.entries
+        homes = len(store.homes) > 1
+        look = self.console.painter.look
+        if not entries:
+            view.show_lines(_advice(store.listed, store.find))
+        else:
+            view.show(
+                entries,
+                lambda row, width, selected: draw_row(
+                    row,
+                    width,
+                    selected,
+                    look=look,
+                    now=now,
+                    homes=homes,
+                    detail_of=store.detail,
+                ),
+            )
+        if store.current != view.cursor:
+            self.console.choose_run(view.cursor)
+        self._read_reasons()
+        if self.wide:
+            self._draw_preview(now)
+
+    def _holds_still(self) -> bool:
+        """Tell whether a key was pressed so lately that rows keep their places."""
+        now = self.console.settings.monotonic()
+        return now - self._moved_at < _SETTLE_S
+
+    def _in_the_old_order(self) -> Listing:
+        """Return the list with fresh contents in its old order, new runs at the end."""
+        store = self.console.store
+        fresh = listing(store.runs(), sort=store.sort, find=store.find)
+        assert self._listing is not None
+        places = {
+            key: place
+            for place, key in enumerate(
+                dict.fromkeys(e.key for e in self._listing.entries if e.key is not None)
+            )
+        }
+        known = {e.key for e in fresh.entries if e.key is not None}
+        if known != set(places):
+            return fresh
+        titles: list[Entry[RunRow]] = []
+        rows: dict[object, list[Entry[RunRow]]] = {}
+        for entry in fresh.entries:
+            if entry.key is not None:
+                rows.setdefault(entry.key, []).append(entry)
+        for entry in self._listing.entries:
+            if entry.key is None:
+                titles.append(entry)
+            elif entry.payload.kind == "head":
+                titles.extend(rows[entry.key])
+        return fresh._replace(entries=titles)
+
+    def _read_reasons(self) -> None:
+        """Read the runs in view whose sentence names an operation."""
+        view = self.table
+        store = self.console.store
+        runs = [
+            entry.payload.run
+            for entry in view.in_view()
+            if entry.key is not None
+            and entry.payload.kind == "reason"
+            and entry.payload.run is not None
+        ]
+        self.console.feed.want([run for run in runs if _is_old(store.detail(run), run)])
+
+    def _draw_preview(self, now: float) -> None:
+        pane = self.query_one("#preview", TextView)
+        run = self.run
+        if run is None:
+            pane.set_lines([])
+            return
+        pane.set_lines(
+            preview(
+                run,
+                self.detail,
+                width=pane.size.width,
+                now=now,
+                look=self.console.painter.look,
+                can=self._can(),
+            )
+        )
+
+    def _can(self) -> list[tuple[str, str]]:
+        """Return the keys that work on the run under the cursor."""
+        at = self.situation()
+        look = self.console.painter.look
+        return [
+            (key_name(each.keys[0], enter=look.enter), each.does)
+            for each in actions_at(RUNS, read_only=self.console.settings.read_only)
+            if each.id in _STEERS and why_off(each.id, at) is None
+        ]
+
+    def ticks(self) -> bool:
+        """Tell whether a clock in view goes."""
+        return ticking([each for each in self.table.in_view() if each.key is not None])
+
+    # --- keys
+
+    def on_list_view_moved(self, event: ListView.Moved) -> None:
+        """Follow the cursor with preview, keys and the current run."""
+        event.stop()
+        self._moved_at = self.console.settings.monotonic()
+        self.console.choose_run(event.key)
+        if self.wide:
+            self.query_one("#preview", TextView).rewind()
+        self.redraw()
+
+    def on_list_view_opened(self, event: ListView.Opened) -> None:
+        """Open what was clicked twice."""
+        event.stop()
+        self.action_act("nav.open")
+
+    def problem_after(self, key: Hashable | None, step: int) -> Hashable | None:
+        """Return the run that needs somebody next, round the end of the list."""
+        needing = [
+            run_key(run)
+            for run in (
+                entry.payload.run
+                for entry in self.table.entries
+                if entry.key is not None and entry.payload.kind == "reason"
+            )
+            if run is not None
+        ]
+        if not needing:
+            return None
+        if key in needing:
+            return needing[(needing.index(key) + step) % len(needing)]
+        return needing[0 if step > 0 else -1]
+
+    def do_nav_open(self) -> None:
+        """Open the run under the cursor."""
+        if self.run is None:
+            self.console.say("No run is chosen.")
+        else:
+            self.console.go("run")
+
+    def do_nav_back(self) -> None:
+        """End the search; there is nothing above."""
+        if self.console.store.find:
+            self.set_found("")
+            self.redraw()
+        else:
+            self.console.say("q leaves; your flows keep running.")
+
+    def do_list_sort(self) -> None:
+        """Take the next order."""
+        store = self.console.store
+        place = SORT_ORDER.index(store.sort)
+        store.sort = SORT_ORDER[(place + 1) % len(SORT_ORDER)]
+        self._listing = None
+        self.console.say(f"Sorted by {store.sort}.")
+
+    def found(self) -> str:
+        """Return the present search."""
+        return self.console.store.find
+
+    def set_found(self, text: str) -> None:
+        """Show only the runs that hold a text."""
+        self.console.store.find = text
+        self._listing = None
+
+    def move_cursor(self, by: int) -> None:
+        """Move over the list."""
+        self.table.step(by)
+
+
+def _is_old(detail: RunDetail | None, run: RunSummary) -> bool:
+    """Tell whether a detail tells of an earlier state than the list."""
+    if detail is None:
+        return True
+    return (detail.run.state, detail.run.nodes, detail.run.warnings) != (
+        run.state,
+        run.nodes,
+        run.warnings,
+    )
+
+
+def _advice(listed: bool, find: str) -> list[Line]:
+    """Return what an empty list says."""
+    if not listed:
+        words = ["Reading …"]
+    elif find:
+        words = ["Nothing matches.", "", "Esc shows every run again."]
+    else:
+        words = [
+            "No runs here yet.",
+            "",
+            "Run a flow of your own      heaveto run flow.toml",
+            "See it work, no account     heaveto demo",
+            "Open another home           heaveto --home PATH",
+            "",
+            "A new run shows up here by itself.",
+        ]
+    return [EMPTY, EMPTY, EMPTY, *(((f"          {each}", "text"),) for each in words)]

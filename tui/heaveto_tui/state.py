@@ -1,0 +1,197 @@
+"""What the console knows and where the operator is: plain data, no drawing.
+
+:class:`Store` is the one copy of what the feed has read; the app changes it, on its own
+thread, and everything else reads it. A summary that is the same object as before keeps
+its rank, so that a list of ten thousand costs what changed in it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from heaveto.observe.attention import Group, Rank, rank
+from heaveto_tui.widgets.run_table import SORT_ORDER, run_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from heaveto.observe.snapshot import HomeView, RunDetail, RunSummary
+    from heaveto_tui.actions import KeySet
+    from heaveto_tui.messages import OperationText
+
+__all__ = ["Draft", "Settings", "Store"]
+
+_DETAILS = 48
+"""Runs kept whole; a detail is read again when it is asked for."""
+_TEXTS = 16
+"""Operation texts kept, each at most some hundred kilobytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the console was started.
+
+    Attributes:
+        read_only: Nothing can be changed from here.
+        motion: Clocks of running rows go.
+        mouse: The mouse works.
+        keyset: Which keys are added to the default ones.
+        demo: The runs of this home belong to a demo and end with it.
+        now: Epoch seconds.
+        monotonic: Seconds that no clock change moves.
+        user_home: What ``~`` stands for.
+    """
+
+    read_only: bool = False
+    motion: bool = True
+    mouse: bool = True
+    keyset: KeySet = "default"
+    demo: bool = False
+    now: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    user_home: str = field(default_factory=lambda: os.path.expanduser("~"))
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message that has been begun.
+
+    Attributes:
+        text: As typed so far.
+        caret: Row and column.
+    """
+
+    text: str = ""
+    caret: tuple[int, int] = (0, 0)
+
+
+class Store:
+    """Everything that has been read, and what has been chosen from it."""
+
+    def __init__(self, homes: Sequence[str], usual: Sequence[str] = ()) -> None:
+        """Start empty.
+
+        Args:
+            homes: The homes that are open.
+            usual: Those that a command opens without being told to.
+        """
+        self.homes = tuple(homes)
+        self.usual = frozenset(usual)
+        self.sources: tuple[HomeView, ...] = ()
+        self.listed = False
+        """Whether the runs were read at least once."""
+        self.sort = SORT_ORDER[0]
+        self.find = ""
+        self.current: Hashable | None = None
+        self.drafts: dict[Hashable, Draft] = {}
+        self.history: list[str] = []
+        self._runs: dict[Hashable, tuple[RunSummary, Rank]] = {}
+        self._details: OrderedDict[Hashable, RunDetail] = OrderedDict()
+        self._texts: OrderedDict[tuple[str, str], OperationText] = OrderedDict()
+
+    # --- runs
+
+    def set_runs(
+        self, runs: Sequence[RunSummary], sources: tuple[HomeView, ...]
+    ) -> bool:
+        """Take a new list; tell whether anything in it differs from the old one."""
+        before = self._runs
+        after: dict[Hashable, tuple[RunSummary, Rank]] = {}
+        changed = len(runs) != len(before)
+        for run in runs:
+            key = run_key(run)
+            known = before.get(key)
+            if known is not None and known[0] is run:
+                after[key] = known
+                continue
+            changed = True
+            after[key] = (run, rank(run))
+        self._runs = after
+        changed = changed or not self.listed or sources != self.sources
+        self.sources = sources
+        self.listed = True
+        return changed
+
+    def runs(self) -> Iterator[tuple[RunSummary, Rank]]:
+        """Yield every run with its rank."""
+        return iter(self._runs.values())
+
+    def run(self, key: Hashable | None) -> RunSummary | None:
+        """Return a run by its key."""
+        found = None if key is None else self._runs.get(key)
+        return None if found is None else found[0]
+
+    @property
+    def current_run(self) -> RunSummary | None:
+        """The run that places 2 to 6 are about."""
+        return self.run(self.current)
+
+    @property
+    def needs(self) -> int:
+        """How many runs need somebody."""
+        return sum(1 for _, place in self._runs.values() if place.group == Group.NEEDS)
+
+    def successor(self, run: RunSummary | None) -> RunSummary | None:
+        """Return the run that took over from another one."""
+        if run is None or run.superseded_by is None:
+            return None
+        for other, _ in self._runs.values():
+            if other.run_id == run.superseded_by and other.home == run.home:
+                return other
+        return None
+
+    def by_prefix(self, text: str) -> list[RunSummary]:
+        """Return the runs whose session or run id begins with a text."""
+        return [
+            run
+            for run, _ in self._runs.values()
+            if run.session_id.startswith(text) or run.run_id.startswith(text)
+        ]
+
+    # --- details and texts
+
+    def set_detail(self, detail: RunDetail) -> None:
+        """Keep a run whole."""
+        key = run_key(detail.run)
+        self._details[key] = detail
+        self._details.move_to_end(key)
+        while len(self._details) > _DETAILS:
+            self._details.popitem(last=False)
+
+    def detail(self, run: RunSummary | None) -> RunDetail | None:
+        """Return a run whole, as it was last read."""
+        return None if run is None else self._details.get(run_key(run))
+
+    def set_text(self, text: OperationText) -> None:
+        """Keep what an operation was told and wrote."""
+        key = (text.run_id, text.operation_id)
+        self._texts[key] = text
+        self._texts.move_to_end(key)
+        while len(self._texts) > _TEXTS:
+            self._texts.popitem(last=False)
+
+    def text(self, run_id: str, operation_id: str) -> OperationText | None:
+        """Return what an operation was told and wrote, as it was last read."""
+        return self._texts.get((run_id, operation_id))
+
+    # --- freshness
+
+    def data_age(self, now: float, home: str | None = None) -> float | None:
+        """Return seconds since a home answered, or the slowest of all of them.
+
+        None before the first answer.
+        """
+        ages = [
+            max(0.0, now - source.read_at)
+            for source in self.sources
+            if source.read_at is not None and home in {None, source.path}
+        ]
+        return max(ages, default=None)
+
+    def draft(self, key: Hashable) -> Draft:
+        """Return the draft of a run; an empty one begins it."""
+        return self.drafts.setdefault(key, Draft())

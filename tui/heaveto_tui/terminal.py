@@ -1,0 +1,264 @@
+"""What the terminal shows, kept in memory, so that only changed cells are sent.
+
+The drawing library repaints regions: a changed word costs its whole row up to it, and
+every piece of text carries its full colours. Here each update is compared with what the
+terminal already shows and only the cells that differ are written, with the colours that
+differ from the last ones written. One changed status is then some hundred bytes and a
+ticking clock a dozen, which is what a slow link has room for.
+
+:class:`Shadow` does no I/O: runs of segments in, a string of escape sequences out. When
+anything else may have written to the terminal, :meth:`Shadow.forget` makes the next
+update complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.color import ColorSystem
+    from rich.console import Console
+    from rich.segment import Segment
+
+__all__ = ["Changes", "Pen", "Shadow", "pieces_of"]
+
+Cell = tuple[str, "Style | None"]
+_WIDE = ("", None)
+"""What stands in the second cell of a wide character."""
+_GAP = 5
+"""Unchanged cells that are cheaper to write again than to jump over."""
+_NULL = Style.null()
+
+
+class Pen:
+    """The colours the terminal writes in now, and the codes from one to the next."""
+
+    def __init__(self, system: ColorSystem | None) -> None:
+        """Write for a colour system; None writes no colours."""
+        self._system = system
+        self._current: Style | None = None
+        self._codes: dict[Style, tuple[str, str, str]] = {}
+
+    def forget(self) -> None:
+        """Assume nothing about the terminal's present colours."""
+        self._current = None
+
+    def to(self, style: Style | None) -> str:
+        """Return the codes that change the terminal to a style."""
+        wanted = style or _NULL
+        if wanted is self._current:
+            return ""
+        before = None if self._current is None else self._parts(self._current)
+        after = self._parts(wanted)
+        self._current = wanted
+        if after == before:
+            return ""
+        full = ";".join(part for part in ("0", *after) if part)
+        if before is None or before[0] != after[0]:
+            return f"\x1b[{full}m"
+        colours = [
+            now or neutral
+            for old, now, neutral in zip(
+                before[1:], after[1:], ("39", "49"), strict=True
+            )
+            if old != now
+        ]
+        return f"\x1b[{';'.join(colours)}m"
+
+    def _parts(self, style: Style) -> tuple[str, str, str]:
+        """Return attribute codes, foreground codes and background codes."""
+        parts = self._codes.get(style)
+        if parts is None:
+            parts = self._codes[style] = self._make(style)
+        return parts
+
+    def _make(self, style: Style) -> tuple[str, str, str]:
+        flags = (
+            (style.bold, "1"),
+            (style.dim, "2"),
+            (style.italic, "3"),
+            (style.underline, "4"),
+            (style.reverse, "7"),
+            (style.strike, "9"),
+        )
+        attributes = ";".join(code for on, code in flags if on)
+        return (
+            attributes,
+            self._colour(style, foreground=True),
+            self._colour(style, foreground=False),
+        )
+
+    def _colour(self, style: Style, *, foreground: bool) -> str:
+        colour = style.color if foreground else style.bgcolor
+        if colour is None or colour.is_default or self._system is None:
+            return ""
+        codes = colour.downgrade(self._system).get_ansi_codes(foreground)
+        return ";".join(codes)
+
+
+class Shadow:
+    """A copy of the screen of cells, and the shortest way to change the real one."""
+
+    def __init__(self, system: ColorSystem | None) -> None:
+        """Start without knowing what the terminal shows."""
+        self.pen = Pen(system)
+        self._rows: list[list[Cell] | None] = []
+        self._width = 0
+
+    def forget(self) -> None:
+        """Take nothing for granted: the next update writes every cell it holds."""
+        self._rows = [None] * len(self._rows)
+        self.pen.forget()
+
+    def resize(self, width: int, height: int) -> None:
+        """Take another size; a changed one is repainted whole."""
+        if (width, height) != (self._width, len(self._rows)):
+            self._width = width
+            self._rows = [None] * height
+            self.pen.forget()
+
+    def update(self, pieces: Iterable[tuple[int, int, Sequence[Segment]]]) -> str:
+        """Return what to write so that the terminal shows the pieces.
+
+        Args:
+            pieces: Column, row and segments of runs of cells; they may overlap what is
+                shown already, which then costs nothing.
+        """
+        out: list[str] = []
+        at: tuple[int, int] | None = None
+        for column, row, segments in pieces:
+            if not 0 <= row < len(self._rows):
+                continue
+            at = self._piece(column, row, cells(segments), out, at)
+        return "".join(out)
+
+    def _piece(
+        self,
+        column: int,
+        row: int,
+        new: list[Cell],
+        out: list[str],
+        at: tuple[int, int] | None,
+    ) -> tuple[int, int] | None:
+        """Write the changed runs of one piece; return where the cursor stands."""
+        shown = self._rows[row]
+        if shown is None:
+            # A row that is not known is written from what the piece holds; the cells
+            # beside it stay unknown until their own piece comes.
+            shown = self._rows[row] = [("\0", None)] * self._width
+        new = new[: max(0, self._width - column)]
+        for start, end in _changed(shown[column : column + len(new)], new):
+            if at != (column + start, row):
+                out.append(f"\x1b[{row + 1};{column + start + 1}H")
+            for text, style in new[start:end]:
+                if text:
+                    out.append(self.pen.to(style))
+                    out.append(text)
+            at = (column + end, row)
+        shown[column : column + len(new)] = new
+        # After the last column a terminal may keep the cursor on it: never rely on it.
+        return None if at is None or at[0] >= self._width else at
+
+
+def cells(segments: Sequence[Segment]) -> list[Cell]:
+    """Return segments as cells; a wide character is one cell and one empty one."""
+    found: list[Cell] = []
+    for text, style, control in segments:
+        if control:
+            continue
+        if text.isascii():
+            found.extend([(char, style) for char in text])
+            continue
+        for char in text:
+            width = cell_len(char)
+            if width == 0:
+                if found:
+                    last = -2 if found[-1] is _WIDE and len(found) > 1 else -1
+                    found[last] = (found[last][0] + char, found[last][1])
+                continue
+            found.append((char, style))
+            if width == 2:
+                found.append(_WIDE)
+    return found
+
+
+def _changed(shown: list[Cell], new: list[Cell]) -> Iterable[tuple[int, int]]:
+    """Yield the runs that differ, joined where the gap is not worth a jump."""
+    start: int | None = None
+    end = 0
+    for index, cell in enumerate(new):
+        if index < len(shown) and shown[index] == cell:
+            continue
+        if start is not None and index - end <= _GAP:
+            end = index + 1
+            continue
+        if start is not None:
+            yield _whole(new, start, end)
+        start, end = index, index + 1
+    if start is not None:
+        yield _whole(new, start, end)
+
+
+def _whole(new: list[Cell], start: int, end: int) -> tuple[int, int]:
+    """Widen a run so that it does not begin or end inside a wide character."""
+    while start > 0 and new[start] is _WIDE:
+        start -= 1
+    while end < len(new) and new[end] is _WIDE:
+        end += 1
+    return start, end
+
+
+# --- what the drawing library hands over
+
+
+class Changes(CompositorUpdate):
+    """An update that is escape sequences already."""
+
+    def __init__(self, text: str) -> None:
+        """Hold what is to be written."""
+        self._text = text
+
+    def render_segments(self, console: Console) -> str:
+        """Return it."""
+        return self._text
+
+
+def pieces_of(
+    update: object,
+) -> Iterable[tuple[int, int, Sequence[Segment]]] | None:
+    """Return an update of the drawing library as runs of cells, None if unknown."""
+    if isinstance(update, LayoutUpdate):
+        return _layout_pieces(update)
+    if isinstance(update, ChopsUpdate):
+        return _chop_pieces(update)
+    return () if update is None else None
+
+
+def _layout_pieces(
+    update: LayoutUpdate,
+) -> Iterable[tuple[int, int, Sequence[Segment]]]:
+    for row, strips in enumerate(update.strips, update.region.y):
+        column = update.region.x
+        for strip in strips:
+            yield column, row, list(strip)
+            column += strip.cell_length
+
+
+def _chop_pieces(
+    update: ChopsUpdate,
+) -> Iterable[tuple[int, int, Sequence[Segment]]]:
+    for row, first, last in update.spans:
+        for end, (column, strip) in zip(
+            update.chop_ends[row], update.chops[row].items(), strict=False
+        ):
+            if strip is None or column >= last or end <= first:
+                continue
+            start = max(column, first)
+            part = strip.crop(start - column, min(end, last) - column)
+            yield start, row, list(part)

@@ -1,0 +1,1 @@
+"""The panes that the screens are put together from."""

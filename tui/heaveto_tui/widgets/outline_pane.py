@@ -1,0 +1,153 @@
+"""The outline of a run: a row for each operation, in words and glyphs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heaveto.model import OperationStatus as Status
+from heaveto.text import cell_width
+from heaveto_tui.lines import pad
+from heaveto_tui.outline import note
+from heaveto_tui.presentation import (
+    OPERATION_ORDER,
+    is_over,
+    operation_face,
+    operation_time,
+    saved_face,
+    status_face,
+)
+from heaveto_tui.widgets.lineview import Entry
+
+if TYPE_CHECKING:
+    from heaveto.observe.snapshot import RunDetail
+    from heaveto_tui.lines import Line, Look
+    from heaveto_tui.outline import Outline, OutlineRow
+
+__all__ = ["count_line", "draw_operation", "outline_entries", "outline_title"]
+
+_STATUS = 12
+_TIME = 8
+_SAVED = 9
+_NARROW = 70
+"""Below this width the NOTE has no column of its own."""
+
+
+def outline_entries(tree: Outline, find: str = "") -> list[Entry[OutlineRow]]:
+    """Return the entries of a tree; with a search only the rows that match."""
+    wanted = find.casefold()
+    return [
+        Entry(row.operation.id, row)
+        for row in tree.rows
+        if not wanted or _matches(row, wanted)
+    ]
+
+
+def _matches(row: OutlineRow, wanted: str) -> bool:
+    operation = row.operation
+    parts = (operation.name, operation.id, operation.assignee or "", operation.status)
+    return any(wanted in part.casefold() for part in parts)
+
+
+def _widths(width: int) -> tuple[int, int]:
+    """Return the cells of the name and of the note."""
+    fixed = 5 + 4 + _STATUS + 2 + _TIME + 2 + _SAVED
+    if width < _NARROW:
+        return max(8, width - fixed), 0
+    name = max(18, (width - fixed) * 5 // 12)
+    return name, max(0, width - fixed - name)
+
+
+def outline_title(width: int, *, focused: bool = True) -> Line:
+    """Return the heading of the columns."""
+    name, rest = _widths(width)
+    role = "text+bold" if focused else "muted"
+    return (
+        ("   ", role),
+        (pad("OPERATION", name + 5), role),
+        (pad("STATUS", _STATUS), role),
+        ("  ", role),
+        (pad("TIME", _TIME, right=True), role),
+        ("  ", role),
+        (pad("SAVED", _SAVED), role),
+        (pad("NOTE", rest) if rest else "", role),
+    )
+
+
+def draw_operation(
+    row: OutlineRow,
+    width: int,
+    selected: bool,
+    *,
+    look: Look,
+    now: float,
+    detail: RunDetail,
+    filtered: bool = False,
+) -> Line:
+    """Return the row of one operation.
+
+    Args:
+        row: Its place in the tree.
+        width: Cells.
+        selected: The cursor stands on it.
+        look: How text is spelled.
+        now: Epoch seconds.
+        detail: Its run.
+        filtered: Rows are left out, so that no guide leads anywhere.
+    """
+    operation = row.operation
+    over = is_over(detail.run)
+    face = operation_face(operation)
+    saved = saved_face(operation, over=over)
+    name_width, note_width = _widths(width)
+    guide = "" if filtered else row.guide
+    mark = "!" if operation.stale else " "
+    several = f"←{row.dependencies}" if row.dependencies > 1 else ""
+    room = max(1, name_width + 4 - cell_width(guide) - 2)
+    name = pad(look.plain(operation.name), room - 4, mark=look.cut)
+    line: list[tuple[str, str]] = [
+        ("▌" if selected else " ", "text"),
+        ("★" if row.chain else " ", "muted"),
+        (" ", "text"),
+        (guide, "muted"),
+        (face.glyph, face.role),
+        (" ", "text"),
+        (name, "text"),
+        (pad(several, 4, right=True), "muted"),
+        (" ", "text"),
+        (pad(face.word, _STATUS), face.role),
+        (f"{mark} ", "hold"),
+        (pad(operation_time(operation, now), _TIME, right=True), "text"),
+        ("  ", "text"),
+        (pad(saved.word, _SAVED), saved.role),
+    ]
+    if note_width:
+        words = look.plain(note(operation, detail, over=over))
+        role = "bad" if operation.status is Status.FAILED else "muted"
+        line.append((look.clip(words, note_width - 1), role))
+    return tuple(line)
+
+
+def count_line(detail: RunDetail) -> str:
+    """Return ``9 operations: 1 failed, 3 done``; what wants a look comes first."""
+    nodes: dict[Status, int] = {}
+    for each in detail.operations:
+        nodes[each.status] = nodes.get(each.status, 0) + 1
+    if not nodes:
+        return "No operation is known yet."
+    tally = ", ".join(
+        f"{nodes[status]} {status_face(status).word}"
+        for status in OPERATION_ORDER
+        if status in nodes
+    )
+    total = len(detail.operations)
+    noun = "operation" if total == 1 else "operations"
+    return f"{total} {noun}: {tally}."
+
+
+def is_ticking(row: OutlineRow) -> bool:
+    """Tell whether a row has a clock that goes."""
+    return (
+        row.operation.status in {Status.RUNNING, Status.PAUSED}
+        and row.operation.started_at is not None
+        and row.operation.ended_at is None
+    )

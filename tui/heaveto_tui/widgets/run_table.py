@@ -1,0 +1,216 @@
+"""The list of runs: one line for a run, a second with the reason where it needs you.
+
+Pure: summaries in, lines out. Building the entries is cheap for ten thousand runs; a
+line is only built while it is in view.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from heaveto.observe.attention import SORT_KEYS as SORTS
+from heaveto.observe.attention import Group, Rank, is_idle_resume, is_live, matches
+from heaveto.text import short_id
+from heaveto_tui.lines import DASH, EMPTY, pad
+from heaveto_tui.presentation import counts, run_face
+from heaveto_tui.widgets.lineview import Entry
+from heaveto_tui.wording import list_when, reason_sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from heaveto.observe.snapshot import RunDetail, RunSummary
+    from heaveto_tui.lines import Line, Look
+
+__all__ = [
+    "SORT_ORDER",
+    "Listing",
+    "RunRow",
+    "draw_row",
+    "list_title",
+    "listing",
+    "run_key",
+    "ticking",
+]
+
+SORT_ORDER = ("attention", "started", "name", "state", "done", "home")
+"""The orders that the sort key goes through; the first is the one at the start."""
+
+_TITLES = {
+    Group.NEEDS: ("NEEDS YOU", "worst first, then oldest"),
+    Group.LIVE: ("RUNNING", ""),
+    Group.ENDED: ("ENDED", ""),
+}
+
+
+class RunRow(NamedTuple):
+    """What one line of the list is drawn from."""
+
+    kind: str
+    """``head``, ``reason``, ``title`` or ``blank``."""
+    run: RunSummary | None
+    text: str = ""
+    more: str = ""
+
+
+class Listing(NamedTuple):
+    """The list as it stands."""
+
+    entries: list[Entry[RunRow]]
+    needs: int
+    live: int
+    ended: int
+    hidden: int
+    shown: int
+
+
+def run_key(run: RunSummary) -> Hashable:
+    """Return what tells a run from every other, in every home."""
+    return (run.home, run.run_id, run.session_id)
+
+
+def listing(
+    runs: Iterable[tuple[RunSummary, Rank]], *, sort: str, find: str = ""
+) -> Listing:
+    """Arrange runs into entries.
+
+    Args:
+        runs: Summaries with their ranks, which the caller keeps while a summary stays
+            the same object.
+        sort: One of :data:`SORT_ORDER`.
+        find: Only runs that hold this text.
+    """
+    order = SORTS[sort]
+    chosen: list[tuple[tuple[object, ...], RunSummary, Rank]] = []
+    needs = live = ended = hidden = 0
+    for run, place in runs:
+        if is_idle_resume(run):
+            hidden += 1
+            continue
+        needs += place.group == Group.NEEDS
+        if is_live(run):
+            live += 1
+        else:
+            ended += 1
+        if not find or matches(run, find):
+            chosen.append((order(run, place), run, place))
+    chosen.sort(key=lambda each: each[0])
+    entries = list(_entries(chosen, grouped=sort == "attention"))
+    return Listing(entries, needs, live, ended, hidden, len(chosen))
+
+
+def _entries(
+    chosen: list[tuple[tuple[object, ...], RunSummary, Rank]], *, grouped: bool
+) -> Iterable[Entry[RunRow]]:
+    group: Group | None = None
+    for _, run, place in chosen:
+        if grouped and place.group != group:
+            group = place.group
+            title, more = _TITLES[group]
+            yield Entry(None, RunRow("title", None, title, more))
+        key = run_key(run)
+        yield Entry(key, RunRow("head", run))
+        if place.group == Group.NEEDS:
+            yield Entry(key, RunRow("reason", run))
+
+
+class Columns(NamedTuple):
+    """Which columns there is room for."""
+
+    word: int = 13
+    when: int = 13
+    home: int = 3
+
+
+def draw_row(
+    row: RunRow,
+    width: int,
+    selected: bool,
+    *,
+    look: Look,
+    now: float,
+    homes: bool,
+    detail_of: Callable[[RunSummary], RunDetail | None],
+) -> Line:
+    """Return one line of the list.
+
+    Args:
+        row: What it is drawn from.
+        width: Cells.
+        selected: The cursor stands on its run.
+        look: How text is spelled.
+        now: Epoch seconds.
+        homes: Whether several homes are open, so that a run's home is told.
+        detail_of: The run whole, where it has been read.
+    """
+    if row.kind == "title":
+        more = ((f"  {row.more}", "muted"),) if row.more else ()
+        return ((f" {row.text}", "text+bold"), *more)
+    if row.run is None:
+        return EMPTY
+    if row.kind == "reason":
+        sentence = look.plain(reason_sentence(row.run, detail_of(row.run), now))
+        return (("      ", "text"), (look.clip(sentence, width - 8), "muted"))
+    return _head(row.run, width, selected, look=look, now=now, homes=homes)
+
+
+def _head(
+    run: RunSummary,
+    width: int,
+    selected: bool,
+    *,
+    look: Look,
+    now: float,
+    homes: bool,
+) -> Line:
+    face = run_face(run)
+    columns = Columns(when=13 if width >= 76 else 0, home=3 if homes else 0)
+    name = look.plain(run.name) if run.name else DASH
+    if run.superseded_by:
+        name = f"by {short_id(run.superseded_by)}  {name}"
+    fixed = 3 + columns.word + 8 + 2 + 6 + columns.when + columns.home + 2
+    room = max(4, width - fixed)
+    identifier = short_id(run.session_id or run.run_id)
+    return (
+        ("▌" if selected else " ", "text"),
+        (face.glyph, face.role),
+        (" ", "text"),
+        (pad(face.word, columns.word), face.role),
+        (pad(identifier, 8), "text"),
+        ("  ", "text"),
+        (pad(name, room, mark=look.cut), "text"),
+        (pad(counts(run.nodes), 6, right=True), "text"),
+        (pad(list_when(run, now), columns.when, right=True), "muted"),
+        (_home_mark(run) if columns.home else "", "muted"),
+    )
+
+
+def _home_mark(run: RunSummary) -> str:
+    return " hv" if run.source == "heaveto" else " li"
+
+
+def list_title(found: Listing, *, sort: str, find: str) -> tuple[str, str]:
+    """Return the second row of the place: counts left, order and search right."""
+    parts = [f"{found.live} live", f"{found.ended} ended"]
+    left = f"{found.live + found.ended} runs: {', '.join(parts)}"
+    if found.needs:
+        left += f", {found.needs} {'needs' if found.needs == 1 else 'need'} you"
+    right = []
+    if found.hidden:
+        noun = "resume" if found.hidden == 1 else "resumes"
+        right.append(f"{found.hidden} empty {noun} left out")
+    if sort != SORT_ORDER[0]:
+        right.append(f"sort: {sort}")
+    if find:
+        right.append(f"find: {find} ({found.shown})")
+    return left, "   ".join(right)
+
+
+def ticking(entries: Sequence[Entry[RunRow]]) -> bool:
+    """Tell whether a row among those in view has a clock that goes."""
+    return any(
+        entry.payload.kind == "head"
+        and entry.payload.run is not None
+        and is_live(entry.payload.run)
+        for entry in entries
+    )
