@@ -1,40 +1,38 @@
 """heaveto: watch, steer and recover live agent flows.
 
-The public names are loaded on use, so that a short command pays for none of them::
-
-    from heaveto import Flow, Operation, run
-
-    flow = Flow("greet", [Operation("hello", "shell", "Say hello")],
-                workers={"shell": {"kind": "command", "argv": ["cat"]}})
-    result = await run(flow)
+The public API (PRODUCT 4) is imported on first use, so that ``import heaveto`` costs
+nothing to a program that only wants one part of it.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heaveto.flowfile import Flow, Operation
-    from heaveto.runner.api import RunResult, run
+    from heaveto.definition import Operation
+    from heaveto.flowfile import Flow
+    from heaveto.runner import run
 
-__all__ = ["Flow", "Operation", "RunResult", "run"]
+__all__ = ["Flow", "Operation", "run"]
 
-_HOME_OF = {
+_HOME = {
     "Flow": "heaveto.flowfile",
-    "Operation": "heaveto.flowfile",
-    "RunResult": "heaveto.runner.api",
-    "run": "heaveto.runner.api",
+    "Operation": "heaveto.definition",
+    "run": "heaveto.runner",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the module that defines it."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    """Import a public name on its first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'heaveto' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
-    """Return the public names."""
-    return sorted(__all__)
+    """Name the public API."""
+    return sorted({*globals(), *__all__})
