@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from heaveto.errors import StateDBError, TargetError
 from heaveto.runs import run_names
 from heaveto.statedb import BOUND, ReadDB, busy_timeout
+from heaveto.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,7 +170,7 @@ def _ambiguous(hits: Sequence[_Hit]) -> TargetError:
     more = "" if len(hits) <= _SHOWN else ", and more"
     homes = {hit.place.home.path for hit in hits}
     where = f" in {len(homes)} homes" if len(homes) > 1 else ""
-    shown = ", ".join(f"{hit.kind} {hit.id}" for hit in hits[:_SHOWN])
+    shown = ", ".join(f"{hit.kind} {plain(hit.id)}" for hit in hits[:_SHOWN])
     return TargetError(
         f"more than one fits{where}: {shown}{more}",
         code="target_ambiguous",
@@ -190,7 +191,7 @@ def _target(hit: _Hit) -> Target:
             run_id = row.run_id
     if session_id is None and hit.kind != "run":
         raise TargetError(
-            f"the {hit.kind} {hit.id} has no session behind it",
+            f"the {hit.kind} {plain(hit.id)} has no session behind it",
             code="target_no_session",
         )
     return Target(
