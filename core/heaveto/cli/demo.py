@@ -103,9 +103,14 @@ async def _headless(scope: Scope, home: Home, runs: list[_Run]) -> int:
     deadline = time.monotonic() + _LIMIT_S
     scope.output.note(f"{len(runs)} flows run; this takes about 15 seconds")
     with Observer((home,)) as observer:
-        details = await asyncio.gather(
-            *(_play(scope, observer, home, run, deadline) for run in runs)
-        )
+        for run in runs:
+            if run.flow.steered:
+                await _steer(scope, observer, home, run.started.session_id, deadline)
+        details = []
+        for run in runs:
+            left = max(0.1, deadline - time.monotonic())
+            detail, _ = await observer.wait_for_end(run.started.session_id, left)
+            details.append(detail)
         problems = [
             problem
             for run, detail in zip(runs, details, strict=True)
@@ -122,19 +127,6 @@ async def _headless(scope: Scope, home: Home, runs: list[_Run]) -> int:
         for line in list_lines(listed, now=time.time()):
             scope.output.line(line)
     return Exit.FAILED if problems else Exit.OK
-
-
-async def _play(
-    scope: Scope, observer: Observer, home: Home, run: _Run, deadline: float
-) -> RunDetail:
-    """Follow one run to its end, steering it if its script says so."""
-    target = run.started.session_id
-    if run.flow.steered:
-        await _steer(scope, observer, home, target, deadline)
-    detail, _ = await observer.wait_for_end(
-        target, max(0.1, deadline - time.monotonic())
-    )
-    return detail
 
 
 async def _steer(

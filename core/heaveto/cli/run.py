@@ -66,6 +66,7 @@ _NOT_YET = ("max_ops", "reactive", "timeout", "with_synthesis", "show_graph")
 @click.pass_obj
 def run(
     scope: Scope,
+    /,
     flow: str,
     max_concurrent: int | None,
     on_failure: str | None,
@@ -259,6 +260,8 @@ class Progress:
             "NodeCancelled": "cancelled",
         }
         word = words.get(signal.kind)
+        if word == "cancelled" and not signal.data.get("started"):
+            word = "withheld"
         if word:
             self._say(f"{signal.name} {word}")
 

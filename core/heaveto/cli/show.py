@@ -12,7 +12,7 @@ from heaveto.cli.output import table
 from heaveto.cli.scope import Scope, common_options, target_argument
 from heaveto.cli.words import control_word, operation_word, run_word
 from heaveto.errors import UsageError
-from heaveto.model import RunStatus
+from heaveto.model import OperationStatus, RunStatus
 from heaveto.text import age, clip, duration, plain, short_id
 
 if TYPE_CHECKING:
@@ -119,33 +119,48 @@ def _operations(detail: RunDetail, now: float) -> Iterator[str]:
     if not detail.operations:
         return
     names = {operation.id: operation.name for operation in detail.operations}
+    over = detail.run.status != RunStatus.RUNNING or detail.run.alive is False
     yield ""
     yield from table(
         ("OPERATION", "STATE", "TIME", "SAVED", "NEEDS", "NOTE"),
-        [_operation(operation, names, now) for operation in detail.operations],
+        [
+            _operation(operation, names, now, over=over)
+            for operation in detail.operations
+        ],
         right=(2,),
     )
 
 
 def _operation(
-    operation: OperationView, names: dict[str, str], now: float
+    operation: OperationView, names: dict[str, str], now: float, *, over: bool
 ) -> tuple[str, ...]:
     """Return one row of the table."""
     took = "-"
     if operation.started_at is not None:
         took = duration((operation.ended_at or now) - operation.started_at)
-    saved = {True: "yes", False: "no", None: "-"}[operation.persisted]
-    if operation.executed and operation.persisted is False:
-        saved = "not yet"
     needs = " ".join(plain(names.get(head, head)) for head in operation.depends_on)
     return (
         clip(plain(operation.name), 32),
         operation_word(operation.status),
         took,
-        saved,
+        _saved(operation, over=over),
         clip(needs or "-", 40),
         clip(_note(operation), 60),
     )
+
+
+_WITH_OUTCOME = frozenset(
+    {OperationStatus.COMPLETED, OperationStatus.FAILED, OperationStatus.ESCALATED}
+)
+
+
+def _saved(operation: OperationView, *, over: bool) -> str:
+    """Return whether an outcome is saved: yes, not yet, no; "-" where there is none."""
+    if operation.persisted:
+        return "yes"
+    if operation.persisted is None or operation.status not in _WITH_OUTCOME:
+        return "-"
+    return "no" if over else "not yet"
 
 
 def _note(operation: OperationView) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "CLAIM",
     "CONTROL_BY_ID",
     "CREATE_SESSION",
+    "DELETE_SESSION",
     "EMIT_SIGNAL",
     "FINALIZE",
     "LOG_CONTROLS",
@@ -107,6 +108,12 @@ EMIT_SIGNAL = (
     " SELECT :id, :session, coalesce(max(seq), 0) + 1, :kind, :op, :ts, :payload"
     " FROM session_signals WHERE session_id = :session"
 )
+
+DELETE_SESSION = (
+    f"DELETE FROM sessions WHERE id = ? AND status IN ({_TERMINAL})"
+    " AND NOT EXISTS (SELECT 1 FROM plays WHERE session_id = sessions.id)"
+)
+"""Controls and signals go with it; the audit of its status stays."""
 
 CLAIM = (
     "UPDATE session_controls SET result = ?, claimed_at = ?"

@@ -28,6 +28,7 @@ from heaveto.statedb.statements import (
     CLAIM,
     CONTROL_BY_ID,
     CREATE_SESSION,
+    DELETE_SESSION,
     EMIT_SIGNAL,
     FINALIZE,
     LOG_CONTROLS,
@@ -314,6 +315,15 @@ class StateDB:
         """Return a session by its full id."""
         found = await self._read(SESSION_BY_ID, (session_id,))
         return session_row(tuple(found[0])) if found else None
+
+    async def delete_session(self, session_id: str) -> bool:
+        """Remove an ended session with its controls and signals (SPEC A-08).
+
+        Returns:
+            False when it has not ended, is not there, or a play refers to it.
+        """
+        [removed] = await self._change((DELETE_SESSION, (session_id,)))
+        return removed.count > 0
 
     async def emit_signals(self, session_id: str, signals: Sequence[Signal]) -> None:
         """Append signals in the order given, each with the next ``seq`` (SPEC A-15)."""
