@@ -33,6 +33,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "wait": ("listing:wait", "Wait until a run ends."),
     "logs": ("logs:logs", "Print what operations wrote."),
     "inspect": ("inspect:inspect", "Read a checkpoint and say what can be trusted."),
+    "generations": (
+        "generations:generations",
+        "Show a generation store and what a load would read.",
+    ),
     "close": ("upkeep:close", "End the row of a dead run."),
     "prune": ("upkeep:prune", "Remove runs that ended long ago."),
     "doctor": ("doctor:doctor", "Say what is wrong here and what to do."),
@@ -41,7 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 """Each verb: where its command is, below ``heaveto.cli``, and one line on it."""
 
-NOT_YET = frozenset({"resume", "diff", "generations"})
+NOT_YET = frozenset({"resume", "diff"})
 """Verbs that this version refuses by name."""
 
 
