@@ -16,6 +16,7 @@ import click
 from heaveto.cli.exits import Exit
 from heaveto.cli.scope import Scope, common_options
 from heaveto.errors import HeavetoError, HomeError
+from heaveto.model import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,6 +223,14 @@ def _runs(home: Home) -> Iterator[Finding]:
             problem.code, "error", problem.text, problem.what_to_do, str(home.path)
         )
     for run in runs:
+        if run.state == RunState.DEAD and run.superseded_by is None:
+            yield Finding(
+                "dead",
+                "warning",
+                f"{run.session_id[:8]}: the row says running and its process is gone.",
+                "heaveto close ends the row; lionagi's rows are lionagi's to end.",
+                str(home.runs / run.run_id) if run.run_id else None,
+            )
         for warning in run.warnings:
             yield Finding(
                 warning.code,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +13,12 @@ import click
 
 from heaveto.cli.exits import Exit, for_status
 from heaveto.cli.scope import Scope, common_options
-from heaveto.errors import CheckpointError, UsageError
-from heaveto.text import duration, short_id
+from heaveto.errors import HeavetoError, UsageError
+from heaveto.text import clip, duration, plain, short_id
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from heaveto.flowfile import Flow
     from heaveto.model import Outcome, Signal
     from heaveto.runner import Cause, Finished, Options, Registered, Trouble
@@ -176,13 +180,34 @@ def _foreground(
                 scope.output.warn(warning)
         return finished, code
 
-    try:
+    with logged(scope):
         finished, code = asyncio.run(whole())
-    except CheckpointError as error:
-        scope.output.refuse(error)
-        return Exit.FAILED
     _report(scope, home, finished, progress)
     return code
+
+
+@contextlib.contextmanager
+def logged(scope: Scope) -> Iterator[None]:
+    """Print what the engine's modules log as warnings, through the one printer."""
+    logger = logging.getLogger("heaveto")
+    handler = _Printing(scope)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Printing(logging.Handler):
+    """A log handler that warns."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(logging.WARNING)
+        self._output = scope.output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        self._output.warn(record.getMessage())
 
 
 def _exit_code(finished: Finished) -> int:
@@ -202,18 +227,19 @@ def _report(scope: Scope, home: Home, finished: Finished, progress: Progress) ->
         + (f": {verdict.summary}" if verdict.summary else "")
     )
     if finished.troubles:
-        count = len(finished.troubles)
-        scope.output.warn(f"{count} things were not saved; see above")
+        scope.output.warn("not everything was saved; the lines above say what")
     if progress.announced or (scope.output.quiet and not scope.output.json):
         return
     from heaveto.cli.output import OutputClosed
     from heaveto.cli.show import print_detail
     from heaveto.observe import Observer
 
-    with Observer((home,)) as observer:
-        detail = observer.read_run(finished.registered.session_id)
     try:
+        with Observer((home,)) as observer:
+            detail = observer.read_run(finished.registered.session_id)
         print_detail(scope, detail)
+    except HeavetoError as error:
+        scope.output.refuse(error)
     except OutputClosed:
         return
 
@@ -267,7 +293,10 @@ class Progress:
 
     def executed(self, name: str, outcome: Outcome) -> None:
         """Say that an operation has ended; nothing of it is saved yet."""
-        error = f" ({outcome.error_code})" if outcome.error_code else ""
+        error = ""
+        if outcome.error_code:
+            text = clip(plain(outcome.error_text or ""), 160)
+            error = f" ({outcome.error_code})" + (f": {text}" if text else "")
         self._say(f"{name} executed, {outcome.status}{error}")
 
     def persisted(self, name: str, seq: int | None) -> None:

@@ -130,7 +130,8 @@ class _Run:
         self.ending = Ending(on_begin=self._begin_end)
         self.session_id = str(uuid4())
         self.executor: DependencyAwareExecutor | None = None
-        self._phases: set[asyncio.Task[None]] = set()
+        self.saves: Saves | None = None
+        self._writes: set[asyncio.Task[None]] = set()
 
     # --- the whole
 
@@ -250,7 +251,7 @@ class _Run:
         """Execute the graph beside the feed of signals and the poller of controls."""
         assert self.writer is not None
         settings = self._settings()
-        self.saves = Saves(
+        self.saves = saves = Saves(
             self.writer,
             self.names,
             on_executed=self._executed,
@@ -267,7 +268,7 @@ class _Run:
             on_failure=settings["on_failure"],  # type: ignore[arg-type]
             context=self.flow.context,
             on_signal=self._signal,
-            on_outcome=self.saves.take,
+            on_outcome=saves.take,
             clock=self.clock,
         )
         self.feed = SignalFeed(self.db, self.session_id, on_trouble=self._signals_wait)
@@ -287,6 +288,7 @@ class _Run:
         response = await self.ending.guard(
             self.workers.invoke(prepared), self.workers.grace(node.assignee)
         )
+        assert self.saves is not None
         self.saves.digests[node.id] = await asyncio.to_thread(result_digest, response)
         return response
 
@@ -324,14 +326,18 @@ class _Run:
 
     def _write_phase(self, phase: str) -> None:
         """Show a phase in the row, as well as it can be done."""
+        self._write(self.db.set_phase(self.session_id, phase))
+
+    def _write(self, work: Coroutine[Any, Any, None]) -> None:
+        """Write something into the row that nothing waits for and that may fail."""
 
         async def write() -> None:
             with contextlib.suppress(StateDBError):
-                await self.db.set_phase(self.session_id, phase)
+                await work
 
-        task = asyncio.create_task(write(), name="phase")
-        self._phases.add(task)
-        task.add_done_callback(self._phases.discard)
+        task = asyncio.create_task(write(), name="row")
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
 
     def _begin_end(self, cause: Cause, again: bool) -> None:
         """Close admission because of a signal, and say so."""
@@ -359,6 +365,7 @@ class _Run:
                 code="persist_failed", text=f"{name} was not saved: {error.message}"
             )
         )
+        self._write(self.db.merge_metadata(self.session_id, {"persist_failed": True}))
 
     def _signals_wait(self, error: StateDBError) -> None:
         """The database refuses signals; they are kept and tried again."""
@@ -377,8 +384,8 @@ class _Run:
             if lost:
                 self._trouble("signals_gap", f"{lost} signals could not be written")
         await self.workers.aclose()
-        while self._phases:
-            await asyncio.wait(self._phases)
+        while self._writes:
+            await asyncio.wait(self._writes)
         sealed = await self._close_writer()
         await self._end_row(verdict, sealed)
         await self._end_record(verdict)
@@ -400,7 +407,7 @@ class _Run:
             self._trouble("persist_failed", f"the checkpoint: {error.message}")
             if error.code not in ("cleanup", "close"):
                 return None
-        saved = [] if self.executor is None else self._all_saved()
+        saved = [] if self.saves is None else self._all_saved(self.saves)
         context = {} if self.executor is None else self.executor.context
         return await asyncio.to_thread(
             seal,
@@ -412,29 +419,32 @@ class _Run:
             delivered=_delivered(context),
         )
 
-    def _all_saved(self) -> list[str]:
+    def _all_saved(self, saves: Saves) -> list[str]:
         """Return what is saved once the writer has closed without an error.
 
         What was admitted and failed at first is on disk by now; what was never admitted
         is missing for good (SPEC E-42).
         """
-        for name, error in self.saves.failures.items():
+        for name, error in saves.failures.items():
             if isinstance(error, CheckpointPersistenceError):
-                self.saves.persisted.append(name)
+                saves.persisted.append(name)
                 self.reporter.persisted(name, None)
             else:
                 self._trouble("persist_failed", f"{name} is not in the checkpoint")
-        return self.saves.persisted
+        return saves.persisted
 
     async def _end_row(
         self, verdict: Verdict, sealed: dict[str, object] | None
     ) -> None:
         """Write the terminal status, again and again for a bounded time, then sweep."""
+        codes = {one.code for one in self.troubles}
         metadata: dict[str, object] = {"flow_control_poller": "stopped"}
         if sealed is not None:
             metadata["checkpoint_seal"] = sealed
-        if self.troubles:
-            metadata["troubles"] = [dataclasses.asdict(one) for one in self.troubles]
+        if self.saves is not None and self.saves.failures:
+            metadata["persist_failed"] = "persist_failed" in codes
+        if "signals_gap" in codes:
+            metadata["signals_gap_at"] = self.clock()
         give_up = time.monotonic() + _LAST_WRITES_S
         while True:
             try:
@@ -455,14 +465,8 @@ class _Run:
 
     async def _end_record(self, verdict: Verdict) -> None:
         """Write the end into ``run.json``."""
-        extra = dict(self.record.extra)
-        if self.troubles:
-            extra["troubles"] = [dataclasses.asdict(one) for one in self.troubles]
         record = dataclasses.replace(
-            self.record,
-            status=str(verdict.status),
-            ended_at=self.clock(),
-            extra=extra,
+            self.record, status=str(verdict.status), ended_at=self.clock()
         )
         try:
             await asyncio.to_thread(write_run_json, self.run_dir, record)
