@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -105,6 +106,10 @@ class ControlStore(Protocol):
         """Close what was never claimed, if the session has ended."""
 
 
+class _UndoneError(Exception):
+    """This tick ends here; nothing may overtake what it could not do."""
+
+
 class _Outcome(NamedTuple):
     """What a control came to, and the claim under which it may be stored."""
 
@@ -153,8 +158,8 @@ class ControlPoller:
         self._logged: list[dict[str, object]] = []
         self._phase: str | None = None
         self._version: int | None = None
-        self._listed_at: float | None = None
-        self._more = True
+        self._due = -math.inf
+        self._failures = 0
 
     # --- life
 
@@ -201,47 +206,60 @@ class ControlPoller:
 
     async def look(self) -> None:
         """Tick if something changed, something is left, or the period is over."""
-        due = self._listed_at is None or self._monotonic() - self._listed_at >= PERIOD
+        due = self._monotonic() >= self._due
         try:
             version = await self._db.data_version()
         except Exception as error:
             log.warning("the state database cannot be asked: %r", error)
             version = None
-        if due or self._more or version != self._version:
+        if due or version != self._version:
             self._version = version
             await self.tick()
 
     async def tick(self) -> None:
-        """List the open controls and handle them in order (SPEC B-02..B-04)."""
-        self._listed_at = self._monotonic()
-        self._more = False
-        if not await self._stamp():
-            return
+        """List the open controls and handle them in order (SPEC B-02..B-04).
+
+        What could not be done is tried again soon, then ever later up to the period.
+        """
+        begun = self._monotonic()
+        try:
+            more = await self._batch()
+        except _UndoneError:
+            self._failures += 1
+            self._due = begun + min(PERIOD, LOOK * 2.0**self._failures)
+        else:
+            self._failures = 0
+            self._due = begun if more else begun + PERIOD
+        await self._write_log()
+
+    async def _batch(self) -> bool:
+        """Handle the oldest controls; tell whether there may be more of them.
+
+        Raises:
+            _UndoneError: The list could not be made, or an outcome not be stored.
+        """
+        await self._stamp()
         try:
             rows = await self._db.pending_controls(self._session_id, BATCH)
         except Exception as error:
             log.warning("controls cannot be listed: %r", error)
-            return
+            raise _UndoneError from None
         for row in rows:
-            if not await self._handle(row):
-                break
-        else:
-            self._more = len(rows) == BATCH
-        await self._write_log()
+            await self._handle(row)
+        return len(rows) == BATCH
 
     # --- what
 
-    async def _handle(self, row: ControlRow) -> bool:
-        """Apply a control once and stamp it; False ends the tick."""
+    async def _handle(self, row: ControlRow) -> None:
+        """Apply a control once and stamp it."""
         try:
             outcome = await self._apply(row)
         except Exception as error:
             log.warning("control %s was not taken: %r", row.id, error)
-            return False
-        if outcome is None:
-            return True
-        self._unstamped = (row, outcome)
-        return await self._stamp()
+            raise _UndoneError from None
+        if outcome is not None:
+            self._unstamped = (row, outcome)
+            await self._stamp()
 
     async def _apply(self, row: ControlRow) -> _Outcome | None:
         """Apply a control in the order of its verb; None when another took it."""
@@ -289,10 +307,10 @@ class ControlPoller:
         self._steerable.append_message(entry)
         return APPLIED
 
-    async def _stamp(self) -> bool:
-        """Store the outcome in hand; False when it could not be (SPEC B-27, B-61)."""
+    async def _stamp(self) -> None:
+        """Store the outcome in hand, if there is one (SPEC B-27, B-61)."""
         if self._unstamped is None:
-            return True
+            return
         row, outcome = self._unstamped
         for _ in range(_STAMPS):
             try:
@@ -307,8 +325,8 @@ class ControlPoller:
                 await self._stored(row, outcome.result)
             else:
                 log.warning("control %s was closed by another hand", row.id)
-            return True
-        return False
+            return
+        raise _UndoneError
 
     async def _stored(self, row: ControlRow, result: str) -> None:
         """Note a stored outcome in the log and in the phase."""
