@@ -27,16 +27,28 @@ and safe in any thread. Cost: finding out what changed reads every leaf of a val
 from __future__ import annotations
 
 import json
-import math
-import re
+from itertools import chain
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from heaveto.errors import CheckpointValueError, HeavetoError
+from heaveto.capture import MAX_DEPTH, Tally, freeze
+from heaveto.errors import HeavetoError
+from heaveto.frozen import (
+    MAX_DIGITS,
+    SCALARS,
+    WIDE,
+    Encoded,
+    Frozen,
+    Wide,
+    array_items,
+    is_array,
+    is_object,
+    object_items,
+    same_scalar,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from heaveto.errors import CheckpointValueReason
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "MAX_DEPTH",
@@ -46,6 +58,7 @@ __all__ = [
     "Json",
     "JsonError",
     "Tally",
+    "count",
     "encode",
     "freeze",
     "loads_strict",
@@ -53,22 +66,20 @@ __all__ = [
     "pieces",
     "same",
     "thaw",
+    "too_deep",
+    "weight",
 ]
 
 Json: TypeAlias = Any
 """A plain JSON value."""
 
-Frozen: TypeAlias = Any
-"""An immutable picture of a JSON value, made by :func:`freeze`."""
-
-MAX_DEPTH = 256
-"""Containers inside each other, at most, in a captured value."""
-
 WRAPPING = 4
 """Containers that the formats put around a value; reading allows that many more."""
 
-MAX_DIGITS = 4300
-"""Decimal digits of an integer, at most; the interpreter's own default limit."""
+_PIECE = 1 << 16
+_LONG = 4096
+_SHORT = frozenset({int, float, bool, type(None)})
+_UNESCAPED = bytes(b for b in range(0x20, 0x80) if b not in b'"\\')
 
 
 class JsonError(HeavetoError):
@@ -86,200 +97,7 @@ class JsonError(HeavetoError):
         self.kind = kind
 
 
-class Encoded:
-    """A frozen value that is known by its canonical encoding alone."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        """Keep bytes that :func:`encode` made."""
-        self.data = data
-
-
-class Tally:
-    """Counts of what capture did.
-
-    Attributes:
-        copied: Values that were captured anew; an unchanged subtree adds nothing.
-    """
-
-    __slots__ = ("copied",)
-
-    def __init__(self) -> None:
-        """Start at zero."""
-        self.copied = 0
-
-
-class _Refusal(Exception):
-    """Travels up through the containers and collects the path on its way."""
-
-    def __init__(self, reason: CheckpointValueReason, text: str) -> None:
-        super().__init__(text)
-        self.reason: CheckpointValueReason = reason
-        self.text = text
-        self.steps: list[str | int] = []
-        self.around: list[int] = []
-
-
-# --- capture
-
-_MISSING = object()
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_SMALL = 10**600
-_SPELLING = {True: "true", False: "false", None: "null"}
-
-
-def freeze(
-    value: object, previous: Frozen = None, *, tally: Tally | None = None
-) -> Frozen:
-    """Capture a live value, sharing what did not change with an earlier capture.
-
-    Args:
-        value: Anything; see the rules above. It is read, never kept.
-        previous: What an earlier call returned for the same place.
-        tally: Where to count.
-
-    Returns:
-        A frozen value; ``previous`` itself when nothing changed.
-
-    Raises:
-        CheckpointValueError: The value breaks a rule; its ``path`` says where.
-    """
-    tally = tally or Tally()
-    try:
-        return _freeze(value, previous, 0, tally)
-    except _Refusal as found:
-        raise _explained(found) from None
-    except RecursionError:
-        raise CheckpointValueError("depth", "$", "nested too deeply") from None
-
-
-def _explained(found: _Refusal) -> CheckpointValueError:
-    path = "$"
-    for step in reversed(found.steps):
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
-    if found.reason == "depth" and len(set(found.around)) < len(found.around):
-        return CheckpointValueError("serialization", path, "the value contains itself")
-    return CheckpointValueError(found.reason, path, found.text)
-
-
-def _freeze(value: Any, previous: Frozen, depth: int, tally: Tally) -> Frozen:
-    kind = type(value)
-    if kind is str or isinstance(value, (str, int, float)) or value is None:
-        leaf = _leaf(value)
-        if type(leaf) is type(previous) and _same_leaf(leaf, previous):
-            return previous
-        tally.copied += 1
-        return leaf
-    if isinstance(value, (list, tuple)):
-        return _freeze_array(value, previous, depth, tally)
-    if isinstance(value, dict):
-        return _freeze_object(value, previous, depth, tally)
-    try:
-        text = str(value)
-    except Exception as error:
-        raise _Refusal(
-            "serialization", f"str() of {kind.__name__} raised {type(error).__name__}"
-        ) from None
-    return _freeze(text, previous, depth, tally)
-
-
-def _leaf(value: Any) -> Frozen:
-    if isinstance(value, str):
-        text = str.__str__(value)
-        if not text.isascii() and _PAIR.search(text):
-            text = text.encode("utf-16-le", "surrogatepass").decode(
-                "utf-16-le", "surrogatepass"
-            )
-        return text
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return _integer(int(value))
-    number = float.__float__(value)
-    if not math.isfinite(number):
-        raise _Refusal("non_finite", "not a finite number")
-    return number
-
-
-def _integer(number: int) -> int:
-    if not -_SMALL < number < _SMALL:
-        limit = 10**MAX_DIGITS
-        if not -limit < number < limit:
-            raise _Refusal("serialization", f"an integer of over {MAX_DIGITS} digits")
-    return number
-
-
-def _same_leaf(one: Frozen, other: Frozen) -> bool:
-    if type(one) is float:
-        return one == other and math.copysign(1.0, one) == math.copysign(1.0, other)
-    return bool(one == other)
-
-
-def _name(key: object) -> str:
-    if isinstance(key, str):
-        return str(_leaf(key))
-    if key is None or isinstance(key, bool):
-        return _SPELLING[key]
-    if isinstance(key, float):
-        if not math.isfinite(key):
-            raise _Refusal("non_finite", "a member name that is not finite")
-        return float.__repr__(key)
-    if isinstance(key, int):
-        return int.__repr__(_integer(key))
-    raise _Refusal("bad_key", f"a member name of type {type(key).__name__}")
-
-
-def _enter(value: object, depth: int) -> None:
-    if depth >= MAX_DEPTH:
-        refusal = _Refusal("depth", f"nested deeper than {MAX_DEPTH}")
-        refusal.around.append(id(value))
-        raise refusal
-
-
-def _freeze_array(value: Any, previous: Frozen, depth: int, tally: Tally) -> Frozen:
-    _enter(value, depth)
-    old = previous if type(previous) is tuple else ()
-    made = []
-    changed = type(previous) is not tuple or len(old) != len(value)
-    for index, item in enumerate(list(value)):
-        before = old[index] if index < len(old) else _MISSING
-        try:
-            new = _freeze(item, before, depth + 1, tally)
-        except _Refusal as found:
-            found.steps.append(index)
-            found.around.append(id(value))
-            raise
-        changed = changed or new is not before
-        made.append(new)
-    if not changed:
-        return previous
-    tally.copied += 1
-    return tuple(made)
-
-
-def _freeze_object(value: Any, previous: Frozen, depth: int, tally: Tally) -> Frozen:
-    _enter(value, depth)
-    old = previous if type(previous) is dict else {}
-    made: dict[str, Frozen] = {}
-    changed = type(previous) is not dict or len(old) != len(value)
-    for key, item in list(value.items()):
-        name = key if type(key) is str and key.isascii() else _name(key)
-        if name in made:
-            raise _Refusal("key_collision", "two member names become the same")
-        before = old.get(name, _MISSING)
-        try:
-            new = _freeze(item, before, depth + 1, tally)
-        except _Refusal as found:
-            found.steps.append(name)
-            found.around.append(id(value))
-            raise
-        changed = changed or new is not before
-        made[name] = new
-    if not changed:
-        return previous
-    tally.copied += 1
-    return made
+# --- values
 
 
 def normalize(value: object) -> Json:
@@ -293,32 +111,67 @@ def normalize(value: object) -> Json:
 
 def thaw(frozen: Frozen) -> Json:
     """Return a fresh plain value; changing it changes nothing else."""
-    if type(frozen) is dict:
-        return {name: thaw(item) for name, item in frozen.items()}
-    if type(frozen) is tuple:
-        return [thaw(item) for item in frozen]
+    if is_object(frozen):
+        return {name: thaw(item) for name, item in object_items(frozen).items()}
+    if is_array(frozen):
+        return [thaw(item) for item in array_items(frozen)]
     if type(frozen) is Encoded:
         return loads_strict(frozen.data)
     return frozen
 
 
 def same(one: Json | Frozen, other: Json | Frozen) -> bool:
-    """Tell whether two plain or frozen values have the same JSON, types included."""
+    """Tell whether two plain or frozen values have the same JSON, types included.
+
+    The order of members does not matter.
+    """
+    if type(one) in SCALARS:
+        return type(other) in SCALARS and same_scalar(one, other)
     if one is other:
         return True
-    if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and len(one) == len(other)
-            and all(k in other and same(v, other[k]) for k, v in one.items())
+    if is_array(one) and is_array(other):
+        ones, others = array_items(one), array_items(other)
+        return len(ones) == len(others) and all(map(same, ones, others))
+    if is_object(one) and is_object(other):
+        named, names = object_items(one), object_items(other)
+        return len(named) == len(names) and all(
+            name in names and same(item, names[name]) for name, item in named.items()
         )
-    if isinstance(one, (list, tuple)):
-        return (
-            isinstance(other, (list, tuple))
-            and len(one) == len(other)
-            and all(map(same, one, other))
-        )
-    return type(one) is type(other) and _same_leaf(one, other)
+    return False
+
+
+def count(frozen: Json | Frozen) -> int:
+    """Return how many values are in one, itself included."""
+    if is_object(frozen):
+        return 1 + sum(map(count, object_items(frozen).values()))
+    if is_array(frozen):
+        return 1 + sum(map(count, array_items(frozen)))
+    return 1
+
+
+def weight(frozen: Json | Frozen, limit: int = 1 << 62) -> int:
+    """Return about how many bytes a value takes, or any number from ``limit`` on.
+
+    Cost: as much of the value as the limit lets in.
+    """
+    if type(frozen) is str:
+        return 2 + len(frozen) * (1 if frozen.isascii() else 6)
+    if is_object(frozen):
+        members = frozen.items() if type(frozen) is dict else frozen.pairs()
+        total = 2
+        for name, item in members:
+            total += 4 + len(name) + weight(item, limit - total)
+            if total >= limit:
+                break
+        return total
+    if is_array(frozen):
+        total = 2
+        for item in frozen if type(frozen) is list else frozen.items():
+            total += 1 + weight(item, limit - total)
+            if total >= limit:
+                break
+        return total
+    return 8
 
 
 # --- reading
@@ -355,7 +208,7 @@ _decode = json.JSONDecoder(
 ).decode
 
 
-def loads_strict(data: bytes | memoryview) -> Json:
+def loads_strict(data: bytes) -> Json:
     """Parse one JSON value strictly (SPEC F-07, F-14, F-19).
 
     Args:
@@ -376,22 +229,30 @@ def loads_strict(data: bytes | memoryview) -> Json:
         raise JsonError("nonfinite") from None
     except (ValueError, RecursionError):
         raise JsonError("malformed") from None
-    _check_depth(value)
+    if too_deep(value, data):
+        raise JsonError("malformed")
     return value
 
 
-def _check_depth(value: Json) -> None:
+def too_deep(value: Json, data: bytes) -> bool:
+    """Tell whether a parsed document nests deeper than reading allows.
+
+    Args:
+        value: What was parsed.
+        data: From these bytes; few brackets settle the question.
+    """
+    limit = MAX_DEPTH + WRAPPING
+    if data.count(b"[") + data.count(b"{") <= limit:
+        return False
     level = [value]
-    for _ in range(MAX_DEPTH + WRAPPING + 1):
-        level = [
-            item
-            for box in level
-            if type(box) in (dict, list)
-            for item in (box.values() if type(box) is dict else box)
-        ]
-        if not level:
-            return
-    raise JsonError("malformed")
+    for _ in range(limit):
+        objects = [item for item in level if type(item) is dict]
+        arrays = [item for item in level if type(item) is list]
+        if not objects and not arrays:
+            return False
+        level = list(chain.from_iterable(map(dict.values, objects)))
+        level.extend(chain.from_iterable(arrays))
+    return any(type(item) in (dict, list) for item in level)
 
 
 # --- writing
@@ -401,13 +262,117 @@ def encode(value: Json | Frozen) -> bytes:
     """Return the canonical encoding: ASCII, compact, finite (SPEC E-14).
 
     Args:
-        value: Plain or frozen.
+        value: Frozen, or plain as :func:`loads_strict` or :func:`normalize` give it.
     """
     return b"".join(pieces(value))
 
 
 def pieces(value: Json | Frozen) -> Iterator[bytes]:
-    """Give the canonical encoding in pieces, so that no step holds the thread long."""
-    yield json.dumps(
-        thaw(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")
-    ).encode("ascii")
+    """Give the canonical encoding in pieces.
+
+    A step encodes about 64 KiB at a time, so that a thread that encodes a large value
+    never keeps another one waiting for long.
+    """
+    kind = type(value)
+    if kind is dict:
+        yield from _object_pieces(value)
+    elif kind is list:
+        yield from _array_pieces(value)
+    elif kind is Wide:
+        yield from _wide_pieces(value)
+    elif kind is Encoded:
+        yield value.data
+    elif kind is str and len(value) > _LONG:
+        yield from _text_pieces(value)
+    else:
+        yield _encode(value).encode("ascii")
+
+
+def _expand(value: Any) -> Json:
+    """Show the C encoder what is inside a wide container that lies deep in a batch."""
+    if type(value) is Wide:
+        return object_items(value) if value.keyed else array_items(value)
+    if type(value) is Encoded:
+        return loads_strict(value.data)
+    raise TypeError(f"not a JSON value: {type(value).__name__}")
+
+
+_encode = json.JSONEncoder(
+    ensure_ascii=True,
+    allow_nan=False,
+    check_circular=False,
+    separators=(",", ":"),
+    default=_expand,
+).encode
+
+
+def _light(values: Iterable[Frozen]) -> bool:
+    """Tell whether values are scalars that one step can encode."""
+    kinds = {*map(type, values)}
+    if str not in kinds:
+        return kinds <= SCALARS
+    texts = [value for value in values if type(value) is str]
+    return kinds <= SCALARS and sum(map(len, texts)) < _PIECE
+
+
+def _object_pieces(value: dict[str, Frozen]) -> Iterator[bytes]:
+    if len(value) < WIDE and _light(value.values()):
+        yield _encode(value).encode("ascii")
+        return
+    lead = "{"
+    for name, item in value.items():
+        yield f"{lead}{encode_basestring_ascii(name)}:".encode("ascii")
+        yield from pieces(item)
+        lead = ","
+    yield b"}"
+
+
+def _array_pieces(value: list[Frozen]) -> Iterator[bytes]:
+    yield b"["
+    yield from _batches(value, None)
+    yield b"]"
+
+
+def _wide_pieces(value: Wide) -> Iterator[bytes]:
+    yield b"{" if value.keyed else b"["
+    for place, chunk in enumerate(value.chunks):
+        if place:
+            yield b","
+        yield from _batches(chunk.items, chunk.keys)
+    yield b"}" if value.keyed else b"]"
+
+
+def _batches(items: list[Frozen], names: list[str] | None) -> Iterator[bytes]:
+    """Encode members with commas between them, as many at a time as make a piece."""
+    at, step = 0, 1
+    while at < len(items):
+        part = items[at : at + step]
+        if at:
+            yield b","
+        if step == 1 and type(part[0]) not in _SHORT:
+            if names is not None:
+                yield encode_basestring_ascii(names[at]).encode("ascii") + b":"
+            size = 0
+            for piece in pieces(part[0]):
+                size += len(piece)
+                yield piece
+        else:
+            heads = None if names is None else names[at : at + step]
+            batch = part if heads is None else dict(zip(heads, part, strict=True))
+            text = _encode(batch)[1:-1]
+            size = len(text)
+            yield text.encode("ascii")
+        at += len(part)
+        step = max(1, min(step * 8, step * _PIECE // max(size, 1)))
+
+
+def _text_pieces(text: str) -> Iterator[bytes]:
+    """Encode a long string; most need no escape, which is found out faster."""
+    yield b'"'
+    for start in range(0, len(text), _PIECE):
+        part = text[start : start + _PIECE]
+        raw = part.encode("ascii") if part.isascii() else b"\n"
+        if raw.translate(None, _UNESCAPED):
+            raw = encode_basestring_ascii(part)[1:-1].encode("ascii")
+        yield raw
+    yield b'"'

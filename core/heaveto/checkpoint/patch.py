@@ -16,15 +16,29 @@ Pure; safe in any thread.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from itertools import chain, islice
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from heaveto.checkpoint.alignment import align
 from heaveto.errors import CheckpointError
-from heaveto.jsonvalue import Frozen, Json, same
+from heaveto.frozen import Chunk, Wide, array_items, is_array, is_object, object_items
+from heaveto.jsonvalue import Frozen, Json, same, weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["PatchError", "apply", "apply_in_place", "diff"]
+__all__ = ["Op", "PatchError", "apply", "apply_in_place", "check", "diff"]
+
+Op: TypeAlias = dict[str, Frozen]
+"""An operation whose value, where it has one, is frozen."""
+
+_FEW = 8
+"""Operations from which on replacing the whole container may be better."""
+
+_MANY = 64
+"""Insertions alone, or removals alone, from which on it may be better."""
 
 _INDEX = re.compile("0|[1-9][0-9]*")
 _BAD_TILDE = re.compile("~(?![01])")
@@ -55,64 +69,214 @@ class PatchError(CheckpointError):
 # --- writing
 
 
-def diff(old: Frozen, new: Frozen) -> list[dict[str, Frozen]]:
+def diff(old: Frozen, new: Frozen) -> list[Op]:
     """Return the operations that turn one frozen value into another.
+
+    Members and elements that did not change are not mentioned; an insertion or removal
+    in a long array costs one operation and not its tail. Where operations would be much
+    longer than the whole new container, that replaces the old one.
 
     Args:
         old: The earlier capture.
         new: The later one, best frozen with ``old`` as its ``previous``.
 
     Returns:
-        Operations with frozen values; empty when the values are the same.
+        Operations with frozen values; empty when the values are the same. Cost: what
+        differs, and one look at each chunk of a wide container.
     """
-    ops: list[dict[str, Frozen]] = []
-    _diff(old, new, "", ops)
-    return ops
+    return _changes(old, new, "")
 
 
-def _diff(old: Frozen, new: Frozen, path: str, ops: list[dict[str, Frozen]]) -> None:
+def _changes(old: Frozen, new: Frozen, path: str) -> list[Op]:
     if old is new:
-        return
-    if type(old) is dict and type(new) is dict:
-        ops.extend(
-            {"op": "remove", "path": path + _token(name)} for name in old.keys() - new
-        )
-        for name, item in new.items():
-            if name in old:
-                _diff(old[name], item, path + _token(name), ops)
-            else:
-                ops.append({"op": "add", "path": path + _token(name), "value": item})
-    elif type(old) is tuple and type(new) is tuple:
-        _diff_arrays(old, new, path, ops)
-    elif not same(old, new):
-        ops.append({"op": "replace", "path": path, "value": new})
+        return []
+    if is_object(old) and is_object(new):
+        ops = _object_changes(old, new, path)
+    elif is_array(old) and is_array(new):
+        ops = _array_changes(old, new, path)
+    else:
+        return [] if same(old, new) else [_op("replace", path, new)]
+    return ops if len(ops) < _FEW else _shorter(ops, new, path)
 
 
-def _diff_arrays(
-    old: tuple[Frozen, ...],
-    new: tuple[Frozen, ...],
-    path: str,
-    ops: list[dict[str, Frozen]],
-) -> None:
-    short = min(len(old), len(new))
-    head = 0
-    while head < short and same(old[head], new[head]):
-        head += 1
-    tail = 0
-    while tail < short - head and same(old[-1 - tail], new[-1 - tail]):
-        tail += 1
-    paired = short - head - tail
-    for index in range(head, head + paired):
-        _diff(old[index], new[index], f"{path}/{index}", ops)
-    at = head + paired
-    ops += [{"op": "remove", "path": f"{path}/{at}"}] * (len(old) - short)
-    for offset in range(len(new) - short):
-        end = "-" if tail == 0 else str(at + offset)
-        ops.append({"op": "add", "path": f"{path}/{end}", "value": new[at + offset]})
+def _op(verb: str, path: str, value: Frozen) -> Op:
+    return {"op": verb, "path": path, "value": value}
+
+
+def _removal(path: str) -> Op:
+    return {"op": "remove", "path": path}
 
 
 def _token(name: str) -> str:
     return "/" + name.replace("~", "~0").replace("/", "~1")
+
+
+def _object_changes(old: Frozen, new: Frozen, path: str) -> list[Op]:
+    olds, news = _members(old, new)
+    ops = [_removal(path + _token(name)) for name in olds if name not in news]
+    for name, item in news.items():
+        if name not in olds:
+            ops.append(_op("add", path + _token(name), item))
+        elif olds[name] is not item:
+            ops += _changes(olds[name], item, path + _token(name))
+    return ops
+
+
+def _members(old: Frozen, new: Frozen) -> tuple[dict[str, Frozen], dict[str, Frozen]]:
+    """Return the members of two objects but for the chunks that they share."""
+    if type(old) is not Wide or type(new) is not Wide:
+        return object_items(old), object_items(new)
+    shared = set(map(id, old.chunks)) & set(map(id, new.chunks))
+    gone = [chunk for chunk in old.chunks if id(chunk) not in shared]
+    come = [chunk for chunk in new.chunks if id(chunk) not in shared]
+    if len(gone) == len(come) == 1 and come[0].extends(gone[0]):
+        added, skip = come[0], len(gone[0].items)
+        return {}, dict(zip((added.keys or ())[skip:], added.items[skip:], strict=True))
+    return _named(gone), _named(come)
+
+
+def _named(chunks: Sequence[Chunk]) -> dict[str, Frozen]:
+    found: dict[str, Frozen] = {}
+    for chunk in chunks:
+        found.update(zip(chunk.keys or (), chunk.items, strict=True))
+    return found
+
+
+def _array_changes(old: Frozen, new: Frozen, path: str) -> list[Op]:
+    ops: list[Op] = []
+    for olds, news, at, last in _stretches(old, new):
+        ops += _stretch_changes(olds, news, path, at, last)
+    return ops
+
+
+def _stretches(
+    old: Frozen, new: Frozen
+) -> Iterator[tuple[list[Frozen], list[Frozen], int, bool]]:
+    """Cut two arrays at the chunks that they share.
+
+    Yields:
+        Old and new members between shared chunks, where they begin in the new array,
+        and whether the arrays end behind them.
+    """
+    if type(old) is not Wide or type(new) is not Wide:
+        yield array_items(old), array_items(new), 0, True
+        return
+    here, there = old.chunks, new.chunks
+    shared = set(map(id, here)) & set(map(id, there))
+    i = j = at = 0
+    while i < len(here) or j < len(there):
+        first, second, begin = i, j, at
+        while i < len(here) and id(here[i]) not in shared:
+            i += 1
+        while j < len(there) and id(there[j]) not in shared:
+            at += len(there[j].items)
+            j += 1
+        if i > first or j > second:
+            last = i == len(here) and j == len(there)
+            olds, news = _flat(here[first:i]), _flat(there[second:j])
+            if i - first == j - second == 1 and there[second].extends(here[first]):
+                begin += len(olds)
+                olds, news = [], news[len(olds) :]
+            yield olds, news, begin, last
+        while i < len(here) and j < len(there) and here[i] is there[j]:
+            at += len(there[j].items)
+            i, j = i + 1, j + 1
+
+
+def _flat(chunks: Sequence[Chunk]) -> list[Frozen]:
+    if len(chunks) == 1:
+        return chunks[0].items
+    return list(chain.from_iterable(chunk.items for chunk in chunks))
+
+
+def _stretch_changes(
+    olds: list[Frozen], news: list[Frozen], path: str, at: int, last: bool
+) -> list[Op]:
+    """Return what turns one stretch of an array into another, from left to right.
+
+    Args:
+        olds: Its members before.
+        news: Its members after.
+        path: Of the array.
+        at: Where the stretch begins in the new array.
+        last: It ends where the array ends.
+    """
+    head, tail = _common(olds, news)
+    olds, news = olds[head : len(olds) - tail], news[head : len(news) - tail]
+    at += head
+    last = last and not tail
+    ops: list[Op] = []
+    i = j = 0
+    for kept, there in [*align(olds, news), (len(olds), len(news))]:
+        end = last and kept == len(olds)
+        ops += _gap_changes(olds[i:kept], news[j:there], path, at + j, end)
+        i, j = kept + 1, there + 1
+    return ops
+
+
+def _common(olds: list[Frozen], news: list[Frozen]) -> tuple[int, int]:
+    """Return how many members two arrays have in common at their start and end."""
+    short = min(len(olds), len(news))
+    head = _run_length(olds, news, short)
+    left = short - head
+    if not left:
+        return head, 0
+    return head, _run_length(olds[: -left - 1 : -1], news[: -left - 1 : -1], left)
+
+
+def _run_length(one: list[Frozen], other: list[Frozen], limit: int) -> int:
+    """Return how many members are the same from the start on, at most a limit."""
+    if all(map(is_, islice(one, limit), other)):
+        return limit
+    run = 0
+    while run < limit and (one[run] is other[run] or same(one[run], other[run])):
+        run += 1
+    return run
+
+
+def _gap_changes(
+    olds: list[Frozen], news: list[Frozen], path: str, at: int, end: bool
+) -> list[Op]:
+    """Return what turns members into others that have none in common with them."""
+    ops: list[Op] = []
+    paired = min(len(olds), len(news))
+    for place in range(paired):
+        ops += _changes(olds[place], news[place], f"{path}/{at + place}")
+    ops += [_removal(f"{path}/{at + paired}")] * (len(olds) - paired)
+    for place in range(paired, len(news)):
+        token = "-" if end else at + place
+        ops.append(_op("add", f"{path}/{token}", news[place]))
+    return ops
+
+
+def _shorter(ops: list[Op], new: Frozen, path: str) -> list[Op]:
+    """Choose between many operations and one replacement of the container.
+
+    Insertions alone, or removals alone, stay what they are (SPEC E-30) until there are
+    very many.
+    """
+    if path == "" and not is_object(new):
+        return ops
+    if len(ops) < _MANY and _alike(ops, len(path) + 1):
+        return ops
+    cost = sum(
+        40 + len(op["path"]) + (weight(op["value"]) if "value" in op else 0)
+        for op in ops
+    )
+    budget = cost // 2 - 512
+    if weight(new, budget) >= budget:
+        return ops
+    return [_op("replace", path, new)]
+
+
+def _alike(ops: list[Op], inside: int) -> bool:
+    """Tell whether operations do nothing but add to this container, or take from it."""
+    verbs = {op["op"] for op in ops}
+    return (
+        len(verbs) == 1
+        and "replace" not in verbs
+        and all("/" not in op["path"][inside:] for op in ops)
+    )
 
 
 # --- applying
@@ -123,23 +287,17 @@ def apply(document: Json, ops: Sequence[Json]) -> Json:
 
     Args:
         document: A plain object.
-        ops: Plain operations. Containers among their values become part of the result.
+        ops: Plain operations.
+
+    Returns:
+        A document that shares with the one given, and with the values of the
+        operations, whatever the patch did not reach.
 
     Raises:
         PatchError: Nothing was applied.
     """
     check(ops)
-    undo: list[Callable[[], Any]] = []
-    made = _copied(document)
-    return _run(made, ops, undo)
-
-
-def _copied(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {name: _copied(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    return value
+    return _run(document, ops, _Copying())
 
 
 def apply_in_place(document: Json, ops: Sequence[Json]) -> Json:
@@ -155,12 +313,11 @@ def apply_in_place(document: Json, ops: Sequence[Json]) -> Json:
     Raises:
         PatchError: The document is as it was.
     """
-    undo: list[Callable[[], Any]] = []
+    undoing = _Undoing()
     try:
-        return _run(document, ops, undo)
+        return _run(document, ops, undoing)
     except PatchError:
-        for step in reversed(undo):
-            step()
+        undoing.undo()
         raise
 
 
@@ -190,84 +347,133 @@ def _well_formed(op: Json) -> bool:
     return path[0] == "/" and not _BAD_TILDE.search(path)
 
 
-def _run(document: Json, ops: Sequence[Json], undo: list[Callable[[], Any]]) -> Json:
+class _Copying:
+    """Lets a patch change copies of the containers on its way, each copied once."""
+
+    def __init__(self) -> None:
+        self._own: dict[int, Json] = {}
+
+    def own(self, box: Json) -> Json:
+        """Return a container that may be changed instead of the one given."""
+        if id(box) in self._own:
+            return box
+        made = box.copy()
+        self._own[id(made)] = made
+        return made
+
+    def done(self, back: Callable[[], object]) -> None:
+        """Take note of nothing: the original is untouched."""
+
+
+class _Undoing:
+    """Lets a patch change the document itself and remembers the way back."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], object]] = []
+
+    def own(self, box: Json) -> Json:
+        """Return the container itself."""
+        return box
+
+    def done(self, back: Callable[[], object]) -> None:
+        """Remember how to take a change back."""
+        self._steps.append(back)
+
+    def undo(self) -> None:
+        """Go all the way back."""
+        while self._steps:
+            self._steps.pop()()
+
+
+def _run(document: Json, ops: Sequence[Json], care: _Copying | _Undoing) -> Json:
     for index, op in enumerate(ops):
         path = op["path"]
         if path == "":
             document = op["value"]
             continue
-        parents = [
-            token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/")
-        ]
-        last = parents.pop()
-        if not _step(_walk(document, parents), last, op, undo):
+        tokens = path[1:].split("/")
+        if "~" in path:
+            tokens = [t.replace("~1", "/").replace("~0", "~") for t in tokens]
+        if type(document) not in (dict, list):
+            raise PatchError("patch_conflict", index)
+        document = care.own(document)
+        box = _walk(document, tokens, care)
+        if box is None or not _STEPS[type(box)](box, tokens[-1], op, care):
             raise PatchError("patch_conflict", index)
     return document
 
 
-def _walk(document: Json, tokens: list[str]) -> Json:
-    for token in tokens:
-        if isinstance(document, dict):
-            if token not in document:
+def _walk(box: Json, tokens: list[str], care: _Copying | _Undoing) -> Json | None:
+    """Follow all tokens but the last to a container; None when there is none."""
+    for token in tokens[:-1]:
+        if type(box) is dict:
+            if token not in box:
                 return None
-            document = document[token]
-        elif isinstance(document, list):
-            at = _index(token, len(document) - 1)
-            if at is None:
-                return None
-            document = document[at]
+            place: Any = token
         else:
+            place = _index(token, len(box) - 1)
+            if place is None:
+                return None
+        inner = box[place]
+        if type(inner) not in (dict, list):
             return None
-    return document
+        box[place] = box = care.own(inner)
+    return box
 
 
 def _index(token: str, highest: int) -> int | None:
+    """Read an array index of at most ``highest``; None when it is none."""
     if len(token) > 20 or not _INDEX.fullmatch(token):
         return None
     at = int(token)
     return at if at <= highest else None
 
 
-def _step(box: Json, last: str, op: Json, undo: list[Callable[[], Any]]) -> bool:
+def _step_object(
+    box: dict[str, Json], name: str, op: Json, care: _Copying | _Undoing
+) -> bool:
     verb = op["op"]
-    if isinstance(box, dict):
-        if (last in box) == (verb == "add"):
-            return False
-        if verb == "add":
-            box[last] = op["value"]
-            undo.append(lambda: box.pop(last))
-            return True
-        before = box[last]
-        undo.append(lambda: box.__setitem__(last, before))
-        if verb == "remove":
-            del box[last]
-        else:
-            box[last] = op["value"]
+    if (name in box) == (verb == "add"):
+        return False
+    if verb == "add":
+        box[name] = op["value"]
+        care.done(lambda: box.pop(name))
         return True
-    if isinstance(box, list):
-        return _step_array(box, last, op, undo)
-    return False
+    before = box[name]
+    care.done(lambda: box.__setitem__(name, before))
+    if verb == "remove":
+        del box[name]
+    else:
+        box[name] = op["value"]
+    return True
 
 
 def _step_array(
-    box: list[Json], last: str, op: Json, undo: list[Callable[[], Any]]
+    box: list[Json], token: str, op: Json, care: _Copying | _Undoing
 ) -> bool:
     verb = op["op"]
     if verb == "add":
-        place = len(box) if last == "-" else _index(last, len(box))
-        if place is None:
+        at = len(box) if token == "-" else _index(token, len(box))
+        if at is None:
             return False
-        box.insert(place, op["value"])
-        undo.append(lambda: box.pop(place))
+        here = at
+        box.insert(here, op["value"])
+        care.done(lambda: box.pop(here))
         return True
-    at = _index(last, len(box) - 1)
+    at = _index(token, len(box) - 1)
     if at is None:
         return False
-    before = box[at]
+    there, before = at, box[at]
     if verb == "remove":
-        del box[at]
-        undo.append(lambda: box.insert(at, before))
+        del box[there]
+        care.done(lambda: box.insert(there, before))
     else:
-        box[at] = op["value"]
-        undo.append(lambda: box.__setitem__(at, before))
+        box[there] = op["value"]
+        care.done(lambda: box.__setitem__(there, before))
     return True
+
+
+_STEPS: dict[type, Callable[[Any, str, Json, Any], bool]] = {
+    dict: _step_object,
+    list: _step_array,
+}

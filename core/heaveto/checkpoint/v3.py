@@ -228,7 +228,7 @@ _FAULTS = {
 }
 
 
-def decode_record(line: bytes | memoryview) -> Record:
+def decode_record(line: bytes) -> Record:
     """Check the form of one record, in the order of SPEC F-18.
 
     Args:
