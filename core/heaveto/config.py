@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import platformdirs
 
 from heaveto.errors import HomeError
 
@@ -60,6 +57,8 @@ def config_path(environ: Mapping[str, str] = os.environ) -> Path:
     given = environ.get("HEAVETO_CONFIG")
     if given:
         return Path(given).expanduser()
+    import platformdirs  # these two cost a short verb more than the rest of this
+
     return Path(platformdirs.user_config_path("heaveto")) / "config.toml"
 
 
@@ -100,6 +99,8 @@ def _decode(where: Path, data: bytes) -> str:
 
 def _parse(where: Path, text: str) -> dict[str, object]:
     """Parse TOML and keep the place of a mistake."""
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -11,8 +11,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
 from heaveto.config import Config
 from heaveto.errors import HomeError, StateDBError
 from heaveto.runs import RUN_JSON_LIMIT, Home, run_names
@@ -42,6 +40,8 @@ def default_home(environ: Mapping[str, str] = os.environ) -> Path:
     given = environ.get("HEAVETO_HOME")
     if given:
         return Path(given).expanduser()
+    import platformdirs  # not needed where the home is named
+
     return Path(platformdirs.user_data_path("heaveto"))
 
 

@@ -16,8 +16,6 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import psutil
-
 from heaveto.files import lock_holder
 from heaveto.text import plain
 
@@ -56,6 +54,8 @@ class Machine:
 
     def boot_time(self) -> float:
         """Return when it was booted, by its present clock."""
+        import psutil  # its import is a tenth of a short verb; see also below
+
         return float(psutil.boot_time())
 
     def started(self, pid: int) -> float | None:
@@ -64,6 +64,8 @@ class Machine:
         Raises:
             PermissionError: It may not be looked at.
         """
+        import psutil
+
         try:
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE:

@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from heaveto.errors import (
     FileMissingError,
     FileTypeError,
@@ -383,6 +381,8 @@ def file_system(
 
 def _mounts() -> list[tuple[str, str]]:
     """Ask the system for its mounts."""
+    import psutil  # only who starts a run or looks for faults pays for it
+
     try:
         return [
             (part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from heaveto.checkpoint import CheckpointRefused, load_checkpoint
+from heaveto.errors import CheckpointRefused
 from heaveto.observe.saved import read_state, refused
 from heaveto.observe.snapshot import CheckpointView
 from heaveto.seal import unit_identity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from heaveto.checkpoint import RecoveryReport
+    from heaveto.checkpoint import Loaded, RecoveryReport
     from heaveto.observe.saved import Saved
     from heaveto.seal import UnitIdentity
 
@@ -100,7 +100,7 @@ class Unit:
             return None
         self.loads += 1
         try:
-            loaded = load_checkpoint(self.path)
+            loaded = _load(self.path)
         except CheckpointRefused as error:
             report: RecoveryReport = error.report  # type: ignore[assignment]
             return refused(_view(report), _codes(report))
@@ -141,3 +141,10 @@ def _view(report: RecoveryReport) -> CheckpointView:
         records_since_base=report.applied_records,
         bytes_to_compaction=left,
     )
+
+
+def _load(path: Path) -> Loaded:
+    """Load a checkpoint; a list of sealed runs never needs the loader."""
+    from heaveto.checkpoint import load_checkpoint
+
+    return load_checkpoint(path)

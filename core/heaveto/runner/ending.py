@@ -69,8 +69,10 @@ class Ending:
         return undo
 
     def begin(self, cause: Cause) -> None:
-        """Start the drain, or cut it short the second time."""
+        """Start the drain, cut it short the second time, and kill after that."""
         if self._hurry:
+            for task in list(self._cut):
+                task.cancel()
             return
         again = self.cause is not None
         self.cause = self.cause or cause
