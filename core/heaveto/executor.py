@@ -304,7 +304,7 @@ class DependencyAwareExecutor:
         return Outcome(
             operation_id=place.node.id,
             status=OperationStatus.CANCELLED,
-            reason={"code": "withheld", "by": self._closed_by or "error"},
+            reason={"code": "withheld", "by": self._closed_by or "upstream"},
         )
 
     def _result(self) -> Result:

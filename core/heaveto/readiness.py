@@ -10,8 +10,9 @@ The rules (SPEC C-03..C-07, PRODUCT 5):
 
 * an operation is looked at when all its heads have ended; it may start when it has no
   head or one of its paths is open;
-* a path is closed when its head was skipped or cut off, was restored as failed, or when
-  its condition says no;
+* a path is closed when its head was skipped, was restored as failed, or when its
+  condition says no; one whose head was cut off is neither open nor closed, and what has
+  no other way stays unstarted;
 * a gate that rejects, and a failure under ``skip``, skip everything that depends on
   them, directly or not, whatever other paths are open;
 * under ``continue`` dependents run on the error and are *stale*, and so is what runs on
@@ -194,7 +195,8 @@ class Readiness:
             self._spread(place)
             return
         if edges and not opened:
-            self._skip(place, self._why_closed(edges))
+            if not self._undecided(edges):
+                self._skip(place, self._why_closed(edges))
             return
         place.status = OperationStatus.QUEUED
         place.open_heads = tuple(dict.fromkeys(opened))
@@ -213,6 +215,11 @@ class Readiness:
             return True
         return bool(edge.condition.apply(head.response, self._context()))
 
+    def _undecided(self, edges: Sequence[Edge]) -> bool:
+        """Whether a head was cut off, which says nothing about its dependents."""
+        heads = (self._places[edge.head] for edge in edges)
+        return any(head.status is OperationStatus.CANCELLED for head in heads)
+
     def _why_closed(self, edges: Sequence[Edge]) -> dict[str, object]:
         """Name the head that best explains why every path is closed."""
         heads = [self._places[edge.head] for edge in edges]
@@ -222,7 +229,7 @@ class Readiness:
         for head in heads:
             if head.status is OperationStatus.FAILED:
                 return _reason("upstream_failed", head)
-        return _reason(f"upstream_{heads[0].status}", heads[0])
+        return _reason("upstream_skipped", heads[0])
 
     def _spread(self, place: Place) -> None:
         """Veto what must not follow from an outcome."""
