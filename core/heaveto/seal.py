@@ -76,7 +76,7 @@ def seal(
 
 
 def read_seal(
-    metadata: Mapping[str, object], checkpoint: Path, *, system: Os = OS
+    metadata: Mapping[str, object], checkpoint: Path | str, *, system: Os = OS
 ) -> Seal | None:
     """Return the sealed facts, or None when the files are not as they were sealed.
 
@@ -89,12 +89,9 @@ def read_seal(
     if not isinstance(found, dict) or not _sound(found):
         return None
     base, journal = unit_identity(checkpoint, system=system)
-    sealed = (found["base"], found["journal"])
-    here = (
-        None if base is None else list(base),
-        None if journal is None else list(journal),
-    )
-    if base is None or here != sealed:
+    if base is None or list(base) != found["base"]:
+        return None
+    if found["journal"] != (None if journal is None else list(journal)):
         return None
     return Seal(
         version=found["version"],
@@ -106,7 +103,7 @@ def read_seal(
     )
 
 
-def unit_identity(checkpoint: Path, *, system: Os = OS) -> UnitIdentity:
+def unit_identity(checkpoint: Path | str, *, system: Os = OS) -> UnitIdentity:
     """Return what tells this state of base and journal from every other.
 
     Size and modification time alone do not (a rewrite can keep both), so device,
@@ -133,16 +130,16 @@ def _identity(path: str, system: Os) -> tuple[int, ...] | None:
 
 def _sound(found: Mapping[str, object]) -> bool:
     """Tell whether the members have their types; a row is only data."""
-    optional_int = (int, type(None))
-    delivered = found.get("delivered")
+    get = found.get
+    delivered = get("delivered")
     return (
-        isinstance(found.get("version"), int)
-        and isinstance(found.get("generation"), (str, type(None)))
-        and isinstance(found.get("seq"), optional_int)
-        and isinstance(found.get("records_since_base"), optional_int)
-        and isinstance(found.get("saved"), int)
+        isinstance(get("version"), int)
+        and isinstance(get("generation"), str | None)
+        and isinstance(get("seq"), int | None)
+        and isinstance(get("records_since_base"), int | None)
+        and isinstance(get("saved"), int)
+        and isinstance(get("base"), list)
+        and isinstance(get("journal"), list | None)
         and isinstance(delivered, list)
-        and all(isinstance(item, str) for item in delivered)
-        and isinstance(found.get("base"), list)
-        and isinstance(found.get("journal"), (list, type(None)))
+        and (not delivered or all(isinstance(item, str) for item in delivered))
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -20,12 +22,23 @@ from heaveto.checkpoint.writer import CheckpointWriter
 from heaveto.liveness import identity
 from heaveto.model import RunStatus, Signal, SignalKind
 from heaveto.runs import Home, RunDir, RunRecord, write_run_json
+from heaveto.seal import seal
 from heaveto.statedb.store import StateDB
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-__all__ = ["Builder", "Held", "Operation", "RunUnderWay", "hold_lock", "home_at"]
+__all__ = [
+    "Builder",
+    "Held",
+    "Operation",
+    "RunUnderWay",
+    "changes_until",
+    "gone",
+    "hold_lock",
+    "home_at",
+    "multiply",
+]
 
 _numbers = itertools.count(1)
 
@@ -331,3 +344,53 @@ async def changes_until(
             if wanted(change):
                 return change
     raise AssertionError("the stream ended")
+
+
+def multiply(run: RunUnderWay, count: int, *, sealed: bool) -> None:
+    """Copy one ended run many times: rows, signals, directory and checkpoint.
+
+    Args:
+        run: An ended run; the database has no writer that is busy.
+        count: How many copies.
+        sealed: Put a seal of the copied checkpoint into each row.
+    """
+    home, source = run.builder.home, run.run_dir.path
+    db = sqlite3.connect(home.state_db)
+    names = [row[1] for row in db.execute("PRAGMA table_info(sessions)")]
+    kept = [name for name in names if name not in ("id", "run_id", "node_metadata")]
+    columns = ", ".join(kept)
+    [(metadata,)] = db.execute(
+        "SELECT node_metadata FROM sessions WHERE id = ?", [run.session_id]
+    )
+    files = [
+        (path.name, path.read_bytes()) for path in source.iterdir() if path.is_file()
+    ]
+    with db:
+        for number in range(count):
+            run_id = f"20261128T101500-{number:06x}"
+            session_id = f"{number:08x}" + "6" * 24
+            folder = home.runs / run_id
+            folder.mkdir(mode=0o700)
+            for name, data in files:
+                (folder / name).write_bytes(data)
+            own = {**json.loads(metadata), "run_id": run_id}
+            if sealed:
+                own["checkpoint_seal"] = seal(
+                    folder / "checkpoint.json",
+                    version=3,
+                    generation="0" * 32,
+                    seq=len(run.operations),
+                    saved=len(run.operations),
+                )
+            db.execute(
+                f"INSERT INTO sessions (id, run_id, node_metadata, {columns})"
+                f" SELECT ?, ?, ?, {columns} FROM sessions WHERE id = ?",
+                [session_id, run_id, json.dumps(own), run.session_id],
+            )
+            db.execute(
+                "INSERT INTO session_signals (id, session_id, seq, kind, op_id, ts, payload)"
+                " SELECT lower(hex(randomblob(16))), ?, seq, kind, op_id, ts, payload"
+                " FROM session_signals WHERE session_id = ?",
+                [session_id, run.session_id],
+            )
+    db.close()

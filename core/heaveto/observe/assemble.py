@@ -15,6 +15,7 @@ from heaveto.model import OperationStatus, RunState, RunStatus
 from heaveto.observe.derive import (
     Evidence,
     conclude,
+    concluded_end,
     link_views,
     node_counts,
     operation_views,
@@ -139,17 +140,8 @@ def counted(facts: Facts, nodes: dict[str, int]) -> RunSummary:
         nodes: ``total`` and one count a status.
     """
     status = stored_status(facts.row.status)
-    conclusion = conclude(
-        Evidence(
-            status=status,
-            phase=None,
-            alive=False,
-            why=None,
-            reason_code=facts.row.status_reason_code,
-            now=facts.now,
-        ),
-        (),
-    )
+    assert status is not None
+    conclusion = concluded_end(status, facts.row.status_reason_code)
     controls = control_views(
         facts.controls,
         facts.saved,
@@ -248,8 +240,10 @@ def _warnings(
     yield from _about_checkpoint(facts, conclusion, operations)
     if facts.survivors:
         yield notice("survivors", _survivors(facts))
-    yield from _about_controls(conclusion, controls)
-    yield from _about_operations(conclusion, operations)
+    if controls:
+        yield from _about_controls(conclusion, controls)
+    if operations:
+        yield from _about_operations(conclusion, operations)
     yield from _about_place(facts, conclusion)
 
 

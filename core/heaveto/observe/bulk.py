@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from heaveto.observe.fold import LANE_KINDS
+from heaveto.model import SignalKind
 from heaveto.statedb import ReadDB, SessionRow
 from heaveto.statedb.rows import SESSION_COLUMNS, session_row
 
@@ -20,16 +20,16 @@ Mark = tuple[object, ...]
 
 
 class Counts(NamedTuple):
-    """The last words of one run's operations.
+    """What the signals of one run add up to.
 
     Attributes:
-        kinds: Operations by the kind of their last signal.
-        special: An escalation, or an operation that ran on a failed input: the counts
-            alone do not tell the whole.
+        ends: How many operations ended how.
+        plain: Every announced operation ended, nothing escalated and nothing ran on a
+            failed input: the ends tell the whole.
     """
 
-    kinds: dict[str, int]
-    special: bool
+    ends: dict[SignalKind, int]
+    plain: bool
 
 
 class BulkDB(ReadDB):
@@ -76,32 +76,36 @@ class BulkDB(ReadDB):
         )
 
     def counts(self) -> dict[str, Counts]:
-        """Return the last words of the operations of every run, by session.
+        """Return what the signals of every run add up to, by session.
 
-        One pass over the signals. SQLite takes the bare columns from the row that
-        holds the maximum, which is the last signal of the operation.
+        One pass in the order of an index, without a sort. Where as many operations
+        were announced as ended, each once, the ends are the statuses.
         """
         if not self._has("session_signals"):
             return {}
-        kinds = ", ".join(f"'{kind.value}'" for kind in LANE_KINDS)
+        sums = ", ".join(f"sum(kind = '{kind.value}')" for kind in _COUNTED)
         found = self._ask(
             f"""
-            SELECT session_id, kind, count(*), total(special) FROM (
-                SELECT session_id, kind, max(seq),
-                       total(kind = 'NodeEscalated' OR (kind = 'NodeStarted' AND
-                             instr(payload, '"stale":true') > 0)) AS special
-                FROM session_signals
-                WHERE op_id <> '' AND kind IN ({kinds}, 'NodeEscalated')
-                GROUP BY session_id, op_id
-            ) GROUP BY session_id, kind
+            SELECT session_id, {sums},
+                   sum(CASE kind WHEN 'NodeStarted'
+                       THEN instr(payload, '"stale":true') > 0 ELSE 0 END)
+            FROM session_signals GROUP BY session_id
             """
         )
-        counts: dict[str, Counts] = {}
-        for session, kind, number, special in found:
-            known = counts.get(str(session))
-            if known is None:
-                known = counts[str(session)] = Counts({}, False)
-            known.kinds[str(kind)] = int(str(number))
-            if special:
-                counts[str(session)] = Counts(known.kinds, True)
+        counts = {}
+        for session, queued, escalated, *ends, stale in found:
+            numbers = [int(str(number)) for number in ends]
+            counts[str(session)] = Counts(
+                ends=dict(zip(_ENDS, numbers, strict=True)),
+                plain=not escalated and not stale and queued == sum(numbers),
+            )
         return counts
+
+
+_ENDS = (
+    SignalKind.COMPLETED,
+    SignalKind.FAILED,
+    SignalKind.SKIPPED,
+    SignalKind.CANCELLED,
+)
+_COUNTED = (SignalKind.QUEUED, SignalKind.ESCALATED, *_ENDS)

@@ -8,6 +8,7 @@ disagree about a run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from heaveto.model import (
@@ -33,6 +34,7 @@ __all__ = [
     "Evidence",
     "Gate",
     "conclude",
+    "concluded_end",
     "link_views",
     "node_counts",
     "operation_views",
@@ -102,9 +104,7 @@ def conclude(evidence: Evidence, statuses: Iterable[OperationStatus]) -> Conclus
     """
     status, alive = evidence.status, evidence.alive
     if status is not None and status in TERMINAL_RUN:
-        return _conclusion(
-            RunState(status.value), "db", evidence.reason_code, over=True
-        )
+        return concluded_end(status, evidence.reason_code)
     if alive is False:
         return _conclusion(RunState.DEAD, "process", evidence.why, over=True)
     if status is None or (alive is None and _silent(evidence)):
@@ -114,6 +114,12 @@ def conclude(evidence: Evidence, statuses: Iterable[OperationStatus]) -> Conclus
     source: StatusSource = "db" if state == RunState.PLANNING else "signals"
     reason = "silent" if state == RunState.STALLED else evidence.reason_code
     return _conclusion(state, source, reason, sure=alive is True)
+
+
+@lru_cache(maxsize=256)
+def concluded_end(status: RunStatus, reason_code: str | None) -> Conclusion:
+    """Conclude about a run whose row says that it has ended: the row is believed."""
+    return _conclusion(RunState(status.value), "db", reason_code, over=True)
 
 
 def _conclusion(

@@ -12,10 +12,13 @@ over is shown as ``unread`` and its turn comes with the next look. Blocking.
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heaveto.errors import ForeignOwnerError, RunError
+from heaveto.errors import ForeignOwnerError
 from heaveto.files import check_owner
 from heaveto.liveness import Liveness
 from heaveto.model import TERMINAL_RUN, OperationStatus, SignalKind
@@ -29,14 +32,12 @@ from heaveto.seal import read_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from heaveto.observe.bulk import Counts
     from heaveto.observe.relations import Relations
     from heaveto.observe.roster import Roster
     from heaveto.observe.saved import Saved
     from heaveto.observe.snapshot import RunSummary
-    from heaveto.runs import RunDir
     from heaveto.statedb import SessionRow
 
 __all__ = ["EndedRuns"]
@@ -46,10 +47,10 @@ _SOME = 8
 _BUDGET_S = 0.2
 
 _ENDS = {
-    SignalKind.COMPLETED.value: OperationStatus.COMPLETED,
-    SignalKind.FAILED.value: OperationStatus.FAILED,
-    SignalKind.SKIPPED.value: OperationStatus.SKIPPED,
-    SignalKind.CANCELLED.value: OperationStatus.CANCELLED,
+    SignalKind.COMPLETED: OperationStatus.COMPLETED.value,
+    SignalKind.FAILED: OperationStatus.FAILED.value,
+    SignalKind.SKIPPED: OperationStatus.SKIPPED.value,
+    SignalKind.CANCELLED: OperationStatus.CANCELLED.value,
 }
 
 
@@ -73,9 +74,18 @@ class EndedRuns:
             budget: Seconds for loading checkpoints that have no seal.
         """
         self._roster = roster
-        self._clock, self._monotonic = clock, monotonic
+        self._monotonic = monotonic
         self._until = monotonic() + budget
-        self._home_is_foreign = _is_foreign(roster.home.path)
+        self._now = clock()
+        self._runs = str(roster.home.runs)
+        self._there = Place(
+            home=str(roster.home.path),
+            source=roster.source,
+            run_dir=None,
+            has_dir=True,
+            foreign=_is_foreign(roster.home.path),
+        )
+        self._elsewhere = replace(self._there, has_dir=False)
 
     def summaries(
         self, keys: list[str], relations: Relations
@@ -110,52 +120,37 @@ class EndedRuns:
     def _summary(
         self, row: SessionRow, nodes: dict[str, int], relations: Relations
     ) -> RunSummary | None:
-        run = self._directory(row)
-        saved = self._saved(row, run)
-        controls = self._roster.controls.get(row.id, [])
+        there = row.run_id in self._roster.folders
+        folder = f"{self._runs}/{row.run_id}" if there else None
+        saved = None if folder is None else self._saved(row, folder)
+        controls = self._roster.controls.get(row.id, ())
         if saved is not None and saved.view.status == "unread" and controls:
             return None  # what became of its messages is in the checkpoint
         resumed_from, superseded_by = relations.of(row)
         return counted(
             Facts(
                 row=row,
-                place=Place(
-                    home=str(self._roster.home.path),
-                    source=self._roster.source,
-                    run_dir=None if run is None else str(run.path),
-                    has_dir=row.run_id in self._roster.folders,
-                    foreign=self._home_is_foreign
-                    or (run is not None and _is_foreign(run.path)),
-                ),
+                place=self._there if there else self._elsewhere,
                 fold=_NOTHING,
                 controls=controls,
                 saved=saved,
                 process=_ENDED,
-                now=self._clock(),
+                now=self._now,
                 resumed_from=resumed_from,
                 superseded_by=superseded_by,
             ),
             nodes,
         )
 
-    def _directory(self, row: SessionRow) -> RunDir | None:
-        if not row.run_id:
-            return None
-        try:
-            return self._roster.home.run(row.run_id)
-        except RunError:
-            return None
-
-    def _saved(self, row: SessionRow, run: RunDir | None) -> Saved | None:
+    def _saved(self, row: SessionRow, folder: str) -> Saved | None:
         """Return what is known of a checkpoint: sealed, loaded, or not read yet."""
-        if run is None or row.run_id not in self._roster.folders:
-            return None
-        seal = read_seal(row.node_metadata, run.checkpoint)
+        path = f"{folder}/checkpoint.json"
+        seal = read_seal(row.node_metadata, path)
         if seal is not None:
             return sealed(seal)
         if self._monotonic() < self._until:
-            return Unit(run.checkpoint).read(live=False)
-        return unread() if run.checkpoint.exists() else None
+            return Unit(Path(path)).read(live=False)
+        return unread() if os.path.lexists(path) else None
 
 
 _NOTHING = Fold()
@@ -163,15 +158,15 @@ _ENDED = Liveness(alive=False, why="the run has ended")
 
 
 def _nodes(found: Counts | None) -> dict[str, int] | None:
-    """Return counts by status; None when an operation has no end or is special.
+    """Return counts by status; None when they do not tell the whole.
 
     A run without any signal may have operations that only its checkpoint knows.
     """
-    if found is None or found.special or not set(found.kinds) <= set(_ENDS):
+    if found is None or not found.plain:
         return None
-    nodes = {"total": sum(found.kinds.values())}
-    nodes.update((_ENDS[kind].value, count) for kind, count in found.kinds.items())
-    return nodes
+    nodes = {"total": sum(found.ends.values())}
+    nodes.update((_ENDS[kind], count) for kind, count in found.ends.items() if count)
+    return nodes if nodes["total"] else None
 
 
 def _is_foreign(path: Path) -> bool:

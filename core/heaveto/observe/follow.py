@@ -89,6 +89,11 @@ class Followed:
             self._process is None or self._process.alive is not False
         )
 
+    @property
+    def dead(self) -> bool:
+        """Tell whether its process is gone and its row still says running."""
+        return not self.ended and not self.live
+
     def update(
         self, database: BulkDB | None, row: SessionRow, *, fresh: bool = True
     ) -> bool:

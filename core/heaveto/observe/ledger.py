@@ -65,6 +65,8 @@ def control_views(
         rendered: Operations by the ids of the controls whose text they got, as the
             signals say.
     """
+    if not rows:
+        return ()
     ordered = sorted(rows, key=lambda row: (row.created_at, row.id))
     return tuple(
         _view(row, saved, over=over, alive=alive, now=now, rendered=rendered)

@@ -338,7 +338,23 @@ class NativeSource:
 
     def _detail(self, followed: Followed) -> RunDetail:
         resumed_from, superseded_by = self._relations.of(followed.row)
-        return followed.snapshot(resumed_from=resumed_from, superseded_by=superseded_by)
+        return followed.snapshot(
+            resumed_from=resumed_from,
+            superseded_by=superseded_by,
+            survivors=_survivors(followed) if followed.dead else (),
+        )
+
+
+def _survivors(followed: Followed) -> tuple[dict[str, object], ...]:
+    """Return the living children of a dead runner."""
+    from heaveto.workers.records import survivors  # only where a run is dead
+
+    if followed.run_dir is None:
+        return ()
+    return tuple(
+        {"pid": one.pid, "operation": one.operation, "command": one.command}
+        for one in survivors(followed.run_dir.path)
+    )
 
 
 def _same(before: RunSummary, after: RunSummary) -> bool:
