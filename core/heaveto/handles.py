@@ -69,6 +69,7 @@ class Directory:
         self.identity = _identity(system, fd)
         self.can_sync = True
         self.can_exchange = True
+        self.holds = False
         self.written = 0
         self.syncs = 0
 
@@ -97,9 +98,15 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        """Close the handle; again is harmless."""
+        """Close the handle, and let go of the lock first; again is harmless.
+
+        A close that fails may leave the descriptor open, and a lock on it with it.
+        """
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
+            if self.holds:
+                with contextlib.suppress(OSError):
+                    self.system.flock(fd, fcntl.LOCK_UN)
             self.system.close(fd)
 
     def verify(self) -> None:
@@ -290,9 +297,10 @@ class Directory:
         """Give an own file a name, and destroy nothing in any case (SPEC E-60).
 
         The name must be free, or lead to the own file that is replaced, which then has
-        the other's former name. Where the system can exchange names nothing can come
-        between the check and the act: what was not meant is exchanged back. Elsewhere a
-        check, a rename and a check take its place, and the replaced file is gone.
+        the other's former name. Where the system can exchange names, a file that
+        somebody puts at a name between the check and the act is not lost: at worst it
+        is found under the other name. Elsewhere a check, a rename and a check take its
+        place, and the replaced file is gone.
 
         The directory is not synced; the caller does that as its own step.
 
@@ -302,9 +310,11 @@ class Directory:
             replacing: The file that has the name now; None when nothing has it.
 
         Raises:
-            FileIdentityError: A name leads to something else, which is left as it is.
+            FileIdentityError: A name leads to something else; it is left as it is.
             OSError: It may have taken effect; :meth:`locate` tells.
         """
+        owned.verify()
+        self._check(name, replacing)
         if self.can_exchange:
             try:
                 self._install_atomically(owned, name, replacing)
@@ -314,7 +324,6 @@ class Directory:
                 self.can_exchange = False
             else:
                 return
-        self._check(name, replacing)
         self.publish(owned, name)
         if replacing is not None:
             replacing.name = ""
@@ -322,28 +331,20 @@ class Directory:
     def _install_atomically(
         self, owned: OwnedFile, name: str, replacing: OwnedFile | None
     ) -> None:
-        """Rename without replacing, or exchange; then look, and undo what is wrong."""
+        """Rename without replacing, or exchange, and look what came of it."""
         before = owned.name
-        if replacing is None:
-            try:
-                self.system.rename_new(before, name, dir_fd=self.fd)
-            except FileExistsError:
-                raise FileIdentityError(
-                    f"the name is taken: {self.path / name}"
-                ) from None
-            if self.identity_of(name) == owned.identity:
-                owned.name = name
-                return
-            self.system.rename_new(name, before, dir_fd=self.fd)
-        else:
-            self._check(name, replacing)
+        if replacing is not None:
             self.system.exchange(before, name, dir_fd=self.fd)
-            meant = (owned.identity, replacing.identity)
-            if (self.identity_of(name), self.identity_of(before)) == meant:
-                owned.name, replacing.name = name, before
-                return
-            self.system.exchange(before, name, dir_fd=self.fd)
-        raise FileIdentityError(f"another file is at {self.path / name}")
+            owned.name, replacing.name = name, before
+            owned.verify()
+            replacing.verify()
+            return
+        try:
+            self.system.rename_new(before, name, dir_fd=self.fd)
+        except FileExistsError:
+            raise FileIdentityError(f"the name is taken: {self.path / name}") from None
+        owned.name = name
+        owned.verify()
 
     def _check(self, name: str, expected: OwnedFile | None) -> None:
         """Refuse a name that leads to something else than expected."""
@@ -389,6 +390,7 @@ class Directory:
             self.system.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LockHeldError(f"in use by another writer: {self.path}") from None
+        self.holds = True
 
 
 class OwnedFile:

@@ -24,12 +24,13 @@ from heaveto.checkpoint.state import (
     read_entry,
 )
 from heaveto.errors import CheckpointError, CheckpointValueError
-from heaveto.jsonvalue import Tally, freeze
+from heaveto.frozen import is_object
+from heaveto.jsonvalue import Tally, freeze, normalize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from heaveto.jsonvalue import Frozen
+    from heaveto.jsonvalue import Frozen, Json
 
 __all__ = ["Admission", "initial_state", "refuse"]
 
@@ -92,7 +93,7 @@ class Admission:
             self._guard.add(Transition(entry=_outline(entry)))
         return Transition(entry=entry, context=context)
 
-    def plan(self, value: object) -> Frozen:
+    def plan(self, value: object) -> Json:
         """Capture a plan that takes the place of the former one.
 
         Raises:
@@ -131,7 +132,7 @@ class Admission:
         frozen = freeze(flow_context, self._context, tally=self.tally)
         if frozen is self._context:
             return UNCHANGED
-        if type(frozen) is not dict:
+        if not is_object(frozen):
             refuse("$", "the flow context must be an object")
         return frozen
 
@@ -186,7 +187,7 @@ def initial_state(
         session_id=_text("session_id", session_id),
         prompt=_text("prompt", prompt),
         plan=_plan(plan),
-        flow_context=_object("flow_context", flow_context),
+        flow_context=freeze(_object("flow_context", flow_context)),
         config=_object("config", config),
         ops=_table(Kind.OP, planned.values(), names=list(planned)),
         spawned=_table(Kind.SPAWNED, _array("spawned", spawned)),
@@ -195,35 +196,35 @@ def initial_state(
 
 
 def _text(name: str, value: object) -> str:
-    frozen = freeze(value)
-    if type(frozen) is not str or not isinstance(value, str):
+    plain = normalize(value)
+    if not isinstance(value, str) or not isinstance(plain, str):
         refuse(f"$.{name}", "must be a string")
-    return frozen
+    return plain
 
 
-def _object(name: str, value: object) -> dict[str, Frozen]:
-    frozen = freeze({} if value is None else value)
-    if type(frozen) is not dict:
+def _object(name: str, value: object) -> dict[str, Json]:
+    plain = normalize({} if value is None else value)
+    if not isinstance(plain, dict):
         refuse(f"$.{name}", "must be an object")
-    return frozen
+    return plain
 
 
-def _array(name: str, value: object) -> tuple[Frozen, ...]:
-    frozen = freeze(() if value is None else value)
-    if type(frozen) is not tuple:
+def _array(name: str, value: object) -> list[Json]:
+    plain = normalize([] if value is None else value)
+    if not isinstance(plain, list):
         refuse(f"$.{name}", "must be an array")
-    return frozen
+    return plain
 
 
-def _plan(value: object) -> tuple[Frozen, ...]:
+def _plan(value: object) -> list[Json]:
     plan = _array("plan", value)
-    if not all(type(step) is dict for step in plan):
+    if not all(isinstance(step, dict) for step in plan):
         refuse("$.plan", "must hold objects")
     return plan
 
 
 def _table(
-    kind: Kind, values: Iterable[Frozen], *, names: list[str] | None = None
+    kind: Kind, values: Iterable[Json], *, names: list[str] | None = None
 ) -> dict[str, Entry]:
     """Check entries that the caller brings along and key them by their ids."""
     member = "ops" if kind is Kind.OP else "spawned"

@@ -8,6 +8,7 @@ its folder freed.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     Opened: TypeAlias = queue.SimpleQueue["Unit | BaseException"]
 
 __all__ = ["Close", "Inbox", "Job", "start"]
+
+_log = logging.getLogger("heaveto.checkpoint")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,8 +133,25 @@ def _serve(make: Callable[[], Unit], opened: Opened, inbox: Inbox) -> None:
                 break
             jobs.append(job)
         for writes, group in groupby(jobs, key=lambda job: job.transition is not None):
-            (_write if writes else _step)(unit, list(group), inbox)
-    last.done.set_result(unit.close(publish=last.publish))
+            batch = list(group)
+            try:
+                (_write if writes else _step)(unit, batch, inbox)
+            except BaseException as error:
+                _settle(batch, _stopped(error))
+    try:
+        last.done.set_result(unit.close(publish=last.publish))
+    except BaseException as error:
+        last.done.set_result(_stopped(error))
+
+
+def _stopped(error: BaseException) -> CheckpointPersistenceError:
+    """Tell callers of what nobody foresaw, rather than leave them waiting."""
+    _log.error("the checkpoint thread failed", exc_info=error)
+    return CheckpointPersistenceError(
+        f"stopped by an unforeseen {type(error).__name__}",
+        published="uncertain",
+        code="poisoned",
+    )
 
 
 def _open(

@@ -22,8 +22,10 @@ from uuid import uuid4
 from heaveto.checkpoint import v3
 from heaveto.checkpoint.patch import diff
 from heaveto.checkpoint.state import UNCHANGED, Entry, State, Transition
-from heaveto.checkpoint.unit import PIECE, Unit, count_values
+from heaveto.checkpoint.unit import PIECE, Unit
+from heaveto.errors import FileIdentityError
 from heaveto.files import Directory, OwnedFile, temp_name
+from heaveto.jsonvalue import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +115,7 @@ class JournaledUnit(Unit):
         ops = diff(self._folding.context, transition.context)
         if not ops:
             return None
-        self.encoded += sum(count_values(op["value"]) for op in ops if "value" in op)
+        self.encoded += sum(count(op["value"]) for op in ops if "value" in op)
         return v3.encode_patch(ops)
 
     def _line(self, entry: Entry, change: bytes | None) -> bytes:
@@ -192,15 +194,11 @@ class JournaledUnit(Unit):
         data = v3.base_pieces(self._folding.state(), generation)
         base = self._make(temp_name(self._base_name), data, sync=True)
         try:
-            self._install(base, self._base_name)
-        except OSError:
-            if carries:
-                self._published = "uncertain"
+            self._install(base, self._base_name, carries=carries)
+        except (OSError, FileIdentityError):
             if self.directory.locate(base, self._base_name):
                 self._adopt(generation)
             raise
-        if carries:
-            self._published = "uncertain"
         self._adopt(generation)
         self.directory.sync()
         return base

@@ -40,15 +40,15 @@ from heaveto.errors import (
     FileMissingError,
     FileTypeError,
 )
-from heaveto.jsonvalue import Encoded, encode
+from heaveto.jsonvalue import Encoded, count, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from heaveto.files import Directory, OwnedFile
-    from heaveto.jsonvalue import Frozen
+    from heaveto.jsonvalue import Frozen, Json
 
-__all__ = ["PIECE", "Receipt", "SnapshotUnit", "Unit", "count_values"]
+__all__ = ["PIECE", "Receipt", "SnapshotUnit", "Unit"]
 
 _log = logging.getLogger("heaveto.checkpoint")
 
@@ -135,7 +135,7 @@ class Unit:
         """Publish the unit if it is not there, or not as it should be."""
         return self._attempt(self._flush)
 
-    def replace_plan(self, plan: Frozen) -> CheckpointError | None:
+    def replace_plan(self, plan: Json) -> CheckpointError | None:
         """Publish a base with another plan."""
         self._folding = Folding(replace(self._folding.state(), plan=plan))
         return self._attempt(self._publish)
@@ -197,7 +197,7 @@ class Unit:
 
     def _encoded(self, entry: Entry) -> Entry:
         """Encode an entry once, for its record and for every later base."""
-        self.encoded += count_values(entry.value)
+        self.encoded += count(entry.value)
         return _encoded_entry(entry)
 
     def _fold(self, entry: Entry, context: Frozen) -> None:
@@ -236,9 +236,22 @@ class Unit:
                 return owned
         raise FileIdentityError(f"another file is at {self.directory.path / name}")
 
-    def _install(self, owned: OwnedFile, name: str) -> None:
-        """Publish an own file under a name; see the module's rules."""
-        self.directory.install(owned, name, replacing=self._holder(name))
+    def _install(self, owned: OwnedFile, name: str, *, carries: bool = False) -> None:
+        """Publish an own file under a name that is free or an own file's.
+
+        Args:
+            owned: A file made for it.
+            name: What to publish it as.
+            carries: It holds transitions that are nowhere else on disk.
+
+        Raises:
+            FileIdentityError: A name leads to something else.
+            OSError: It may have taken effect.
+        """
+        replacing = self._holder(name)
+        if carries:
+            self._published = "uncertain"
+        self.directory.install(owned, name, replacing=replacing)
 
     def _sweep(self, made: Sequence[OwnedFile] = ()) -> None:
         """Remove and close own files that no published name needs.
@@ -353,12 +366,7 @@ class SnapshotUnit(Unit):
         try:
             data = v2.base_pieces(self._folding.state())
             base = self._make(self._free_temp(), data, sync=False)
-            try:
-                self._install(base, self._base_name)
-            except OSError:
-                self._published = "uncertain"
-                raise
-            self._published = "uncertain"
+            self._install(base, self._base_name, carries=True)
             self._bases += 1
             self.directory.verify()
             base.verify()
@@ -429,12 +437,3 @@ def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
             size = 0
     if waiting:
         yield b"".join(waiting)
-
-
-def count_values(value: Frozen) -> int:
-    """Count the values in a frozen value, itself included."""
-    if type(value) is dict:
-        return 1 + sum(map(count_values, value.values()))
-    if type(value) is tuple:
-        return 1 + sum(map(count_values, value))
-    return 1
