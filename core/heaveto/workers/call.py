@@ -52,7 +52,7 @@ class Call:
     """``operations/<operation>`` of the run directory; it exists."""
     conversations: Path
     log_limit: int
-    kill_after: float = KILL_AFTER_S
+    kill_after: float
     """What a cancelled worker gives its processes between TERM and KILL."""
     log_errors: list[OSError] = field(default_factory=list)
     """Why logs are incomplete."""

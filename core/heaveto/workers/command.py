@@ -98,17 +98,24 @@ class _Job:
         except OSError as error:
             raise no_files(error) from None
         self.stdout.log, self.stderr.log = logs
+        lingering = False
         try:
             ended = self.child.run()
+            lingering = ended.lingering
         finally:
             self.call.close_logs(*logs)
-        if self.record is not None:
-            if ended.lingering:
-                self.on_lingering(self.record)
-            else:
-                with Directory.open(self.call.folder) as folder:
-                    remove_record(folder)
+            self._forget(lingering)
         return ended
+
+    def _forget(self, lingering: bool) -> None:
+        """Take the process off the record unless some of it lives on."""
+        if self.record is None:
+            return
+        if lingering:
+            self.on_lingering(self.record)
+            return
+        with Directory.open(self.call.folder) as folder:
+            remove_record(folder)
 
     def end(self, again: bool) -> None:
         """End the program; again: at once."""

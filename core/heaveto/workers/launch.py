@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Launched", "launch"]
 
+_REAP_S = 5.0
+
 _BECOME = """
 import os, sys, _signal
 go, failed = int(sys.argv[1]), int(sys.argv[2])
@@ -108,7 +110,7 @@ class Launched:
             self._process.stdin.close()
 
     def close(self) -> None:
-        """Close everything and reap it if it has exited; unreleased, it will exit."""
+        """Close everything and reap it: it has exited, was killed or not released."""
         self._drop()
         os.close(self.failed)
         for stream in (
@@ -118,7 +120,8 @@ class Launched:
         ):
             if stream is not None:
                 stream.close()
-        self._process.poll()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
+            self._process.wait(_REAP_S)
 
     def refusal(self, number: int) -> OperationError:
         """Say why the program could not be executed."""

@@ -15,7 +15,7 @@ from heaveto.errors import FlowError, OperationError
 from heaveto.files import Directory, make_directories, replace_file
 from heaveto.jsonvalue import encode, normalize
 from heaveto.runs import RunDir
-from heaveto.workers.call import Call, Request, no_files
+from heaveto.workers.call import KILL_AFTER_S, Call, Request, no_files
 from heaveto.workers.command import run_command
 from heaveto.workers.python import find_function, run_python
 from heaveto.workers.records import end_group, remove_record
@@ -50,6 +50,7 @@ class Workers:
         run_id: str,
         run_dir: Path,
         artifacts: Path,
+        kill_after: float = KILL_AFTER_S,
     ) -> None:
         """Take the workers of a flow.
 
@@ -58,11 +59,13 @@ class Workers:
             run_id: The run that they work for.
             run_dir: Its directory, which exists.
             artifacts: Where each operation gets a folder for what it makes.
+            kill_after: Seconds between TERM and KILL when a call is cancelled.
         """
         self._specs = dict(specs)
         self._run_id = run_id
         self._run = RunDir(run_dir)
         self._artifacts = artifacts
+        self._kill_after = kill_after
         self._lingering: list[ProcessRecord] = []
         self._abandoned: set[asyncio.Task[object]] = set()
         self.log_errors: dict[str, OSError] = {}
@@ -142,6 +145,7 @@ class Workers:
             folder=self._run.operation(name),
             conversations=self._run.conversations,
             log_limit=getattr(spec, "log_limit", _LOG_LIMIT),
+            kill_after=self._kill_after,
         )
 
     def _work(self, spec: WorkerSpec, call: Call) -> Coroutine[None, None, object]:
@@ -190,7 +194,7 @@ class Workers:
         self._lingering.clear()
 
     def _end_group(self, record: ProcessRecord) -> None:
-        end_group(record, 5.0)
+        end_group(record, self._kill_after)
         with Directory.open(self._run.operation(record.operation)) as folder:
             remove_record(folder)
 
