@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import heaveto
 from heaveto import liveness
 from heaveto.runs import Home
 from heaveto.statedb import prepare, writing
@@ -18,7 +19,7 @@ from heaveto.statedb import prepare, writing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CORE = Path(__file__).parents[2] / "core"
+CORE = Path(heaveto.__file__).parents[1]
 TESTS = Path(__file__).parents[1]
 
 
