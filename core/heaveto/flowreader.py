@@ -8,6 +8,7 @@ name, never ignored. Pure.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -219,9 +220,9 @@ def _python(value: object, path: At, folder: Path | None) -> PythonWorker:
 def _call(value: object, path: At) -> tuple[str, Callable[..., object] | None]:
     """Read ``module:function``, or take a function that can be found again by name."""
     if callable(value):
+        module = getattr(value, "__module__", None) or ""
         name = getattr(value, "__qualname__", "")
-        module = getattr(value, "__module__", None)
-        if not module or not name.replace(".", "").isidentifier():
+        if _named(module, name) is not value:
             raise Fault(path, "must be a function that its module names")
         return f"{module}:{name}", value
     call = text(value, path)
@@ -230,6 +231,14 @@ def _call(value: object, path: At) -> tuple[str, Callable[..., object] | None]:
     if not all(part.isidentifier() for part in parts):
         raise Fault(path, 'must be "module:function"')
     return call, None
+
+
+def _named(module: str, name: str) -> object:
+    """Return what a module that is already imported calls by a name."""
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _scripted(value: object, path: At, _folder: Path | None) -> ScriptedWorker:
