@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from heaveto.definition import Operation
     from heaveto.flowfile import Flow
-    from heaveto.runner import run
+    from heaveto.runner import RunResult, run
 
-__all__ = ["Flow", "Operation", "run"]
+__all__ = ["Flow", "Operation", "RunResult", "run"]
 
 _HOME = {
     "Flow": "heaveto.flowfile",
     "Operation": "heaveto.definition",
+    "RunResult": "heaveto.runner",
     "run": "heaveto.runner",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from heaveto.cli.output import OutputError
 from heaveto.errors import CheckpointError, HomeError, StateDBError
 from heaveto.model import RunStatus
 
@@ -75,7 +76,7 @@ def for_error(error: HeavetoError, verb: str | None) -> Exit:
     """
     if isinstance(error, HomeError) or error.code == "worker_unusable":
         return Exit.UNUSABLE
-    if isinstance(error, CheckpointError):
+    if isinstance(error, CheckpointError | OutputError):
         return Exit.FAILED
     if isinstance(error, StateDBError):
         return Exit.REFUSED if verb in CONTROL_VERBS else Exit.UNUSABLE

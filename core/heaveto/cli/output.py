@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TextIO
 
-__all__ = ["SCHEMA", "Output", "OutputClosed", "encode", "table"]
+__all__ = ["SCHEMA", "Output", "OutputClosed", "OutputError", "encode", "table"]
 
 SCHEMA = 1
 """The version of every JSON object that a verb prints."""
@@ -32,6 +32,12 @@ SCHEMA = 1
 
 class OutputClosed(Exception):
     """Nobody reads standard output any more."""
+
+
+class OutputError(HeavetoError):
+    """Standard output takes no more, as on a full disk."""
+
+    default_code = "output"
 
 
 def encode(value: object, *, ascii_only: bool = False) -> str:
@@ -149,8 +155,8 @@ class Output:
             raise OutputClosed from None
         except OSError as error:
             _silence(self._out)
-            raise HeavetoError(
-                f"standard output takes no more: {error.strerror}", code="output"
+            raise OutputError(
+                f"standard output takes no more: {error.strerror}"
             ) from None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from heaveto.homes import default_home, open_home
 from heaveto.runner.contract import Options, Trouble
-from heaveto.runner.run import run_flow
+from heaveto.runner.lifecycle import run_flow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

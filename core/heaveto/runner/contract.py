@@ -43,8 +43,9 @@ class Registered:
 class Trouble:
     """Something that could not be saved; the run went on.
 
-    Codes: ``persist_failed`` (an outcome), ``signals_gap``, ``row_open`` (the end of
-    the row), ``record_failed`` (``run.json``).
+    Codes of what the answer keeps: ``persist_failed`` (an outcome), ``signals_gap``,
+    ``row_open`` (the end of the row), ``record_failed`` (``run.json``),
+    ``controls_failed``. Only told: ``signals_wait`` (tried again), ``log_gap``.
     """
 
     code: str

@@ -384,6 +384,9 @@ class _Run:
             if lost:
                 self._trouble("signals_gap", f"{lost} signals could not be written")
         await self.workers.aclose()
+        for name, error in self.workers.log_errors.items():
+            text = f"the log of {name} is incomplete: {error.strerror or error}"
+            self.reporter.trouble(Trouble(code="log_gap", text=text))
         while self._writes:
             await asyncio.wait(self._writes)
         sealed = await self._close_writer()
