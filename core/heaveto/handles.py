@@ -64,6 +64,7 @@ class Directory:
     def __init__(self, path: Path, fd: int, system: Os) -> None:
         """Adopt an open handle; use :meth:`open`."""
         self.path = path
+        self._text = str(path)
         self.fd = fd
         self.system = system
         self.identity = _identity(system, fd)
@@ -116,12 +117,12 @@ class Directory:
             FileIdentityError: Something else, or nothing, is there now.
         """
         try:
-            found = self.system.stat(str(self.path), follow=True)
+            found = self.system.stat(self._text, follow=True)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
             raise FileIdentityError(f"the directory is gone: {self.path}") from None
-        if Identity.of(found) != self.identity:
+        if (found.st_dev, found.st_ino) != self.identity:
             raise FileIdentityError(f"another directory is at {self.path}")
 
     def sync(self) -> None:
@@ -149,8 +150,11 @@ class Directory:
 
     def identity_of(self, name: str) -> Identity | None:
         """Return the identity that a name leads to; None when absent."""
-        found = self.stat(name)
-        return None if found is None else Identity.of(found)
+        try:
+            found = self.system.stat(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            return None
+        return Identity(found.st_dev, found.st_ino)
 
     def subdirectory(self, name: str) -> Directory:
         """Open a directory in this one, not through a link.
@@ -444,12 +448,15 @@ class OwnedFile:
         Raises:
             FileIdentityError: It leads elsewhere or nowhere.
         """
-        found = self.directory.identity_of(self.name)
-        where = self.directory.path / self.name
-        if found is None:
-            raise FileIdentityError(f"the file is gone: {where}")
-        if found != self.identity:
-            raise FileIdentityError(f"another file is at {where}")
+        directory = self.directory
+        what = "another file is at"
+        try:
+            found = directory.system.stat(self.name, dir_fd=directory.fd)
+            if (found.st_dev, found.st_ino) == self.identity:
+                return
+        except FileNotFoundError:
+            what = "the file is gone:"
+        raise FileIdentityError(f"{what} {directory.path / self.name}")
 
     def close(self) -> None:
         """Close the handle; again is harmless."""

@@ -65,6 +65,7 @@ __all__ = [
     "normalize",
     "pieces",
     "same",
+    "scan_strict",
     "thaw",
     "too_deep",
     "weight",
@@ -78,6 +79,7 @@ WRAPPING = 4
 
 _PIECE = 1 << 16
 _LONG = 4096
+_WORD = 100
 _SHORT = frozenset({int, float, bool, type(None)})
 _UNESCAPED = bytes(b for b in range(0x20, 0x80) if b not in b'"\\')
 
@@ -203,9 +205,9 @@ def _constant(_: str) -> float:
     raise _NonFinite
 
 
-_decode = json.JSONDecoder(
+_STRICT = json.JSONDecoder(
     object_pairs_hook=_unique, parse_float=_finite, parse_constant=_constant
-).decode
+)
 
 
 def loads_strict(data: bytes) -> Json:
@@ -222,36 +224,59 @@ def loads_strict(data: bytes) -> Json:
             nesting, an integer over the limit), ``duplicate`` or ``nonfinite``.
     """
     try:
-        value = _decode(str(data, "utf-8"))
-    except _Duplicate:
-        raise JsonError("duplicate") from None
-    except _NonFinite:
-        raise JsonError("nonfinite") from None
-    except (ValueError, RecursionError):
+        text = str(data, "utf-8")
+        value = _STRICT.decode(text)
+    except (_Duplicate, _NonFinite) as error:
+        raise JsonError(_first_fault(text, error)) from None
+    except (ValueError, RecursionError, MemoryError):
         raise JsonError("malformed") from None
-    if too_deep(value, data):
+    if too_deep(value):
         raise JsonError("malformed")
     return value
 
 
-def too_deep(value: Json, data: bytes) -> bool:
-    """Tell whether a parsed document nests deeper than reading allows.
+def scan_strict(text: str, start: int) -> tuple[Json, int] | None:
+    """Parse a value that begins at a place in a text, and tell where it ends.
 
-    Args:
-        value: What was parsed.
-        data: From these bytes; few brackets settle the question.
+    Returns:
+        The value and the place behind it; None when it is not strict JSON, which
+        :func:`loads_strict` can explain.
     """
-    limit = MAX_DEPTH + WRAPPING
-    if data.count(b"[") + data.count(b"{") <= limit:
-        return False
+    try:
+        value, end = _STRICT.raw_decode(text, start)
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    return None if too_deep(value) else (value, end)
+
+
+def _first_fault(text: str, error: Exception) -> str:
+    """Name a fault of meaning, unless the grammar is wrong further on."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError, MemoryError):
+        return "malformed"
+    return "duplicate" if isinstance(error, _Duplicate) else "nonfinite"
+
+
+def too_deep(value: Json) -> bool:
+    """Tell whether a parsed document nests deeper than reading allows."""
     level = [value]
-    for _ in range(limit):
-        objects = [item for item in level if type(item) is dict]
-        arrays = [item for item in level if type(item) is list]
-        if not objects and not arrays:
+    for _ in range(MAX_DEPTH + WRAPPING):
+        if not level:
             return False
-        level = list(chain.from_iterable(map(dict.values, objects)))
-        level.extend(chain.from_iterable(arrays))
+        below: list[Json] = []
+        if len(level) < _LONG:
+            for item in level:
+                if type(item) is dict:
+                    below += item.values()
+                elif type(item) is list:
+                    below += item
+        else:
+            objects = [item for item in level if type(item) is dict]
+            below.extend(chain.from_iterable(map(dict.values, objects)))
+            arrays = [item for item in level if type(item) is list]
+            below.extend(chain.from_iterable(arrays))
+        level = below
     return any(type(item) in (dict, list) for item in level)
 
 
@@ -264,7 +289,36 @@ def encode(value: Json | Frozen) -> bytes:
     Args:
         value: Frozen, or plain as :func:`loads_strict` or :func:`normalize` give it.
     """
+    kind = type(value)
+    if kind is dict and len(value) < WIDE:
+        flat = _flat_object(value)
+        if flat is not None:
+            return flat
+    elif kind is str and len(value) < _PIECE:
+        return _text(value)
     return b"".join(pieces(value))
+
+
+def _flat_object(value: dict[str, Frozen]) -> bytes | None:
+    """Encode an object of texts and nulls, as most entries are, in the fewest steps."""
+    parts = []
+    for name, item in value.items():
+        if type(item) is str and len(item) < _PIECE:
+            parts.append(b"%b:%b" % (_text(name), _text(item)))
+        elif item is None:
+            parts.append(b"%b:null" % _text(name))
+        else:
+            return None
+    return b"{%b}" % b",".join(parts)
+
+
+def _text(text: str) -> bytes:
+    """Encode a string; most longer ones need no escape, which is found out faster."""
+    if len(text) > _WORD and text.isascii():
+        raw = text.encode("ascii")
+        if not raw.translate(None, _UNESCAPED):
+            return b'"%b"' % raw
+    return encode_basestring_ascii(text).encode("ascii")
 
 
 def pieces(value: Json | Frozen) -> Iterator[bytes]:

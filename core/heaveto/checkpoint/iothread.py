@@ -179,11 +179,9 @@ def _open(
 def _drain(inbox: Inbox) -> list[Job | Close]:
     """Wait for a job and take all that are there."""
     jobs = [inbox.get()]
-    try:
-        while True:
-            jobs.append(inbox.get_nowait())
-    except queue.Empty:
-        return jobs
+    while not inbox.empty():
+        jobs.append(inbox.get())
+    return jobs
 
 
 def _write(unit: Unit, jobs: list[Job], inbox: Inbox) -> None:
@@ -193,8 +191,11 @@ def _write(unit: Unit, jobs: list[Job], inbox: Inbox) -> None:
     inbox.persisted = (
         inbox.taken if receipt.error is None else inbox.persisted + receipt.durable
     )
-    _settle(jobs[: receipt.durable], None)
-    _settle(jobs[receipt.durable :], receipt.error)
+    if receipt.durable == len(jobs):
+        _settle(jobs, None)
+    else:
+        _settle(jobs[: receipt.durable], None)
+        _settle(jobs[receipt.durable :], receipt.error)
 
 
 def _step(unit: Unit, jobs: list[Job], inbox: Inbox) -> None:

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from heaveto.checkpoint import v3
 from heaveto.checkpoint.patch import diff
-from heaveto.checkpoint.state import UNCHANGED, Entry, State, Transition
+from heaveto.checkpoint.state import UNCHANGED, Kind, State, Transition
 from heaveto.checkpoint.unit import PIECE, Unit
 from heaveto.errors import FileIdentityError
 from heaveto.files import Directory, OwnedFile, temp_name
@@ -85,19 +85,20 @@ class JournaledUnit(Unit):
             self._durable = len(transitions)
             return
         for index, transition in enumerate(transitions):
-            entry, change = self._encoded(transition.entry), self._change(transition)
-            line = self._line(entry, change)
+            kind, entry = transition.entry.kind, self._encoded(transition.entry)
+            change = self._change(transition)
+            line = self._line(kind, entry, change)
             if self._bytes + len(line) > self._max_bytes or self._seq == v3.MAX_SEQ:
                 self._commit()
                 self._durable = index
                 if len(line) > self._max_bytes:
-                    self._fold(entry, transition.context)
+                    self._fold(transition, entry)
                     self._publish()
                     self._durable = index + 1
                     continue
                 self._publish(carries=False)
-                line = self._line(entry, change)
-            self._fold(entry, transition.context)
+                line = self._line(kind, entry, change)
+            self._fold(transition, entry)
             self._append(line)
             if self._records >= self._max_records:
                 self._commit()
@@ -112,14 +113,15 @@ class JournaledUnit(Unit):
         """Encode the change of the context; None when there is none."""
         if transition.context is UNCHANGED:
             return None
-        ops = diff(self._folding.context, transition.context)
+        ops = diff(self._context, transition.context)
         if not ops:
             return None
         self.encoded += sum(count(op["value"]) for op in ops if "value" in op)
         return v3.encode_patch(ops)
 
-    def _line(self, entry: Entry, change: bytes | None) -> bytes:
-        return v3.record_line(self.generation or "", self._seq + 1, entry, change)
+    def _line(self, kind: Kind, entry: bytes, change: bytes | None) -> bytes:
+        generation = self.generation or ""
+        return v3.record_line(generation, self._seq + 1, kind, entry, change)
 
     def _append(self, line: bytes) -> None:
         """Take a line into the journal; a long run of lines is written on the way."""
@@ -191,7 +193,8 @@ class JournaledUnit(Unit):
     def _new_base(self, *, carries: bool) -> OwnedFile:
         """Write, sync and publish a base; from then on it is what is on disk."""
         generation = self._new_generation()
-        data = v3.base_pieces(self._folding.state(), generation)
+        state, entries = self._snapshot()
+        data = v3.base_pieces(state, generation, **entries)
         base = self._make(temp_name(self._base_name), data, sync=True)
         try:
             self._install(base, self._base_name, carries=carries)

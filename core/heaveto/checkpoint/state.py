@@ -69,8 +69,15 @@ _STATUSES = {
     Kind.OP: frozenset({"completed", "failed"}),
     Kind.SPAWNED: frozenset({"completed", "failed", "pending"}),
 }
-_TEXTS = ("operation", "assignee", "instruction", "parent_id", "spawn_id")
-_OPTIONAL_TEXTS = ("emitter_workload", "escalated_from")
+_TEXTS = (
+    "operation",
+    "assignee",
+    "instruction",
+    "parent_id",
+    "spawn_id",
+    "emitter_workload",
+    "escalated_from",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,27 +117,25 @@ def read_entry(kind: Kind, value: Json) -> Entry | None:
         return None
     if not isinstance(status, str) or status not in _STATUSES[kind]:
         return None
-    if not isinstance(value.get("result_digest"), str | None):
+    digest = value.get("result_digest")
+    if digest is not None and not isinstance(digest, str):
         return None
-    if kind is Kind.SPAWNED and not _extensions_hold(value, status):
+    if kind is Kind.OP:
+        return Entry(kind=kind, id=identity, status=status, value=value)
+    if not _extensions_hold(value, status):
         return None
-    return Entry(
-        kind=kind,
-        id=identity,
-        status=status,
-        witness=kind is Kind.SPAWNED and value.get("escalated_from") is not None,
-        value=value,
-    )
+    witness = value.get("escalated_from") is not None
+    return Entry(kind=kind, id=identity, status=status, witness=witness, value=value)
 
 
 def _extensions_hold(value: Mapping[str, Json], status: str) -> bool:
     """Check what a spawned entry may carry beside its outcome."""
-    return (
-        not (status == "pending" and value["response"] is not None)
-        and all(isinstance(value.get(name), str | None) for name in _TEXTS)
-        and all(isinstance(value.get(name), str | None) for name in _OPTIONAL_TEXTS)
-        and isinstance(value.get("emitter_contains_user_settings", False), bool)
-    )
+    if status == "pending" and value["response"] is not None:
+        return False
+    if not isinstance(value.get("emitter_contains_user_settings", False), bool):
+        return False
+    texts = [value[name] for name in _TEXTS if name in value]
+    return all(text is None or isinstance(text, str) for text in texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +193,20 @@ class State:
             members["max_spawn"] = self.max_spawn
         return {**members, **self.extra}
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(
+        self,
+        *,
+        ops: Iterable[bytes] | None = None,
+        spawned: Iterable[bytes] | None = None,
+    ) -> Iterator[bytes]:
         """Give the canonical members of a snapshot, from the first name to the last.
 
         The text has no braces around it and no version in it.
+
+        Args:
+            ops: The planned entries as they stand in the text, by a writer that has
+                them encoded already; None encodes them.
+            spawned: The spawned ones likewise.
         """
         yield b'"session_id":' + encode(self.session_id)
         yield b',"prompt":' + encode(self.prompt)
@@ -200,14 +215,9 @@ class State:
         yield b',"flow_context":'
         yield from pieces(self.flow_context)
         yield b',"ops":{'
-        for index, entry in enumerate(self.ops.values()):
-            yield (b"," if index else b"") + encode(entry.id) + b":"
-            yield from pieces(entry.value)
+        yield from self._planned() if ops is None else ops
         yield b'},"spawned":['
-        for index, entry in enumerate(self.spawned.values()):
-            if index:
-                yield b","
-            yield from pieces(entry.value)
+        yield from self._spawned() if spawned is None else spawned
         yield b'],"config":'
         yield from pieces(self.config)
         if self.max_spawn is not None:
@@ -215,6 +225,17 @@ class State:
         for name, value in self.extra.items():
             yield b"," + encode(name) + b":"
             yield from pieces(value)
+
+    def _planned(self) -> Iterator[bytes]:
+        for index, entry in enumerate(self.ops.values()):
+            yield (b"," if index else b"") + encode(entry.id) + b":"
+            yield from pieces(entry.value)
+
+    def _spawned(self) -> Iterator[bytes]:
+        for index, entry in enumerate(self.spawned.values()):
+            if index:
+                yield b","
+            yield from pieces(entry.value)
 
 
 class Folding:
@@ -248,7 +269,12 @@ class Folding:
 
     def add(self, transition: Transition) -> None:
         """Take a transition in; the entry replaces the one of its id."""
-        entry = transition.entry
+        self.put(transition.entry)
+        if transition.context is not UNCHANGED:
+            self.context = transition.context
+
+    def put(self, entry: Entry) -> None:
+        """Take an entry in, and leave the context as it is."""
         table = self._tables[entry.kind]
         if entry.kind is Kind.SPAWNED:
             before = table.get(entry.id)
@@ -258,8 +284,6 @@ class Folding:
             self._witnesses += entry.witness
             self._pending += entry.status == "pending"
         table[entry.id] = entry
-        if transition.context is not UNCHANGED:
-            self.context = transition.context
 
     def state(self) -> State:
         """Return what has been folded so far; later additions do not change it."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 from heaveto.checkpoint import v2, v3
 from heaveto.checkpoint.loader import JOURNAL_SUFFIX, load_checkpoint
-from heaveto.checkpoint.state import Entry, Folding, State, Transition
+from heaveto.checkpoint.state import UNCHANGED, Entry, Kind, State, Transition
 from heaveto.errors import (
     CheckpointError,
     CheckpointIdentityError,
@@ -40,13 +40,14 @@ from heaveto.errors import (
     FileMissingError,
     FileTypeError,
 )
-from heaveto.jsonvalue import Encoded, count, encode
+from heaveto.frozen import SCALARS
+from heaveto.jsonvalue import count, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from heaveto.files import Directory, OwnedFile
-    from heaveto.jsonvalue import Frozen, Json
+    from heaveto.jsonvalue import Json
 
 __all__ = ["PIECE", "Receipt", "SnapshotUnit", "Unit"]
 
@@ -102,7 +103,14 @@ class Unit:
         self.encoded = 0
         self._base_name = name
         self._journal_name = name + JOURNAL_SUFFIX
-        self._folding = Folding(_encoded_state(state))
+        self._state = replace(state, ops={}, spawned={})
+        self._context = state.flow_context
+        self._entries: dict[Kind, dict[str, bytes]] = {
+            Kind.OP: {},
+            Kind.SPAWNED: {},
+        }
+        for entry in (*state.ops.values(), *state.spawned.values()):
+            self._keep(entry, encode(entry.value))
         self._own: list[OwnedFile] = []
         self._temps: list[str] = []
         self._looked = False
@@ -137,7 +145,7 @@ class Unit:
 
     def replace_plan(self, plan: Json) -> CheckpointError | None:
         """Publish a base with another plan."""
-        self._folding = Folding(replace(self._folding.state(), plan=plan))
+        self._state = replace(self._state, plan=plan)
         return self._attempt(self._publish)
 
     def close(self, *, publish: bool = True) -> CheckpointError | None:
@@ -195,18 +203,39 @@ class Unit:
 
     # --- state
 
-    def _encoded(self, entry: Entry) -> Entry:
-        """Encode an entry once, for its record and for every later base."""
-        self.encoded += count(entry.value)
-        return _encoded_entry(entry)
+    def _encoded(self, entry: Entry) -> bytes:
+        """Encode an entry, for its record and for every later base."""
+        value = entry.value
+        self.encoded += 1 + len(value)
+        for item in value.values():
+            if type(item) not in SCALARS:
+                self.encoded += count(item) - 1
+        return encode(value)
 
-    def _fold(self, entry: Entry, context: Frozen) -> None:
-        self._folding.add(Transition(entry=entry, context=context))
+    def _fold(self, transition: Transition, data: bytes) -> None:
+        """Take a transition into the state."""
+        self._keep(transition.entry, data)
+        if transition.context is not UNCHANGED:
+            self._context = transition.context
         self._folded += 1
+
+    def _keep(self, entry: Entry, data: bytes) -> None:
+        """Keep an entry as it stands in a base: a planned one behind its name."""
+        if entry.kind is Kind.OP:
+            data = b"%b:%b" % (encode(entry.id), data)
+        self._entries[entry.kind][entry.id] = data
 
     def _fold_all(self, transitions: Iterable[Transition]) -> None:
         for transition in transitions:
-            self._fold(self._encoded(transition.entry), transition.context)
+            self._fold(transition, self._encoded(transition.entry))
+
+    def _snapshot(self) -> tuple[State, dict[str, Iterator[bytes]]]:
+        """Return the state, and its entries as a base wants them."""
+        state = replace(self._state, flow_context=self._context)
+        return state, {
+            "ops": _joined(list(self._entries[Kind.OP].values())),
+            "spawned": _joined(list(self._entries[Kind.SPAWNED].values())),
+        }
 
     # --- own files and names
 
@@ -334,9 +363,9 @@ class Unit:
         """Refuse to replace a unit that knows more than the new state."""
         path = self.directory.path / self._base_name
         there = load_checkpoint(path, system=self.directory.system).state
-        here = self._folding.state()
-        spawned = {entry["node_id"] for entry in there["spawned"]}
-        if there["ops"].keys() - here.ops.keys() or spawned - here.spawned.keys():
+        ops, spawned = self._entries[Kind.OP], self._entries[Kind.SPAWNED]
+        nodes = {entry["node_id"] for entry in there["spawned"]}
+        if there["ops"].keys() - ops.keys() or nodes - spawned.keys():
             _refuse_loss("the checkpoint there holds outcomes that the new one lacks")
         if there["version"] == v3.VERSION and not self._kept_names():
             self._temps.append(self._journal_name)
@@ -364,7 +393,8 @@ class SnapshotUnit(Unit):
         self._look()
         before = len(self._own)
         try:
-            data = v2.base_pieces(self._folding.state())
+            state, entries = self._snapshot()
+            data = v2.base_pieces(state, **entries)
             base = self._make(self._free_temp(), data, sync=False)
             self._install(base, self._base_name, carries=True)
             self._bases += 1
@@ -407,21 +437,13 @@ def _refuse_loss(text: str) -> NoReturn:
     raise CheckpointPersistenceError(text, published="no", code="would_lose_outcomes")
 
 
-def _encoded_state(state: State) -> State:
-    """Return a state whose entries are encoded once and for all."""
-    ops = {name: _encoded_entry(entry) for name, entry in state.ops.items()}
-    spawned = {name: _encoded_entry(entry) for name, entry in state.spawned.items()}
-    return replace(state, ops=ops, spawned=spawned)
-
-
-def _encoded_entry(entry: Entry) -> Entry:
-    return Entry(
-        kind=entry.kind,
-        id=entry.id,
-        status=entry.status,
-        witness=entry.witness,
-        value=Encoded(encode(entry.value)),
-    )
+def _joined(entries: list[bytes]) -> Iterator[bytes]:
+    """Join entries with commas, about as many at a time as make a piece."""
+    size = sum(map(len, entries))
+    step = max(1, len(entries) * PIECE // size) if size else 1
+    for start in range(0, len(entries), step):
+        lead = b"," if start else b""
+        yield lead + b",".join(entries[start : start + step])
 
 
 def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:

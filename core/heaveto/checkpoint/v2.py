@@ -23,7 +23,7 @@ from heaveto.checkpoint.report import ReasonCode
 from heaveto.checkpoint.state import MEMBERS, Entry, Kind, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from heaveto.jsonvalue import Json
 
@@ -90,12 +90,13 @@ def _entry(kind: Kind, value: Json, name: str | None) -> Entry | None:
     )
 
 
-def base_pieces(state: State) -> Iterator[bytes]:
+def base_pieces(state: State, **encoded: Iterable[bytes]) -> Iterator[bytes]:
     """Give the bytes of a version 2 file, in pieces that are cheap to make.
 
     Args:
+        encoded: Entries that are encoded already, as for :meth:`State.pieces`.
         state: Its values plain or frozen; ``extra`` must hold no version member.
     """
     yield b'{"version":2,'
-    yield from state.pieces()
+    yield from state.pieces(**encoded)
     yield b"}"

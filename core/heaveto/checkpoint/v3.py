@@ -38,7 +38,6 @@ from heaveto.checkpoint.state import (
     Folding,
     Kind,
     State,
-    Transition,
     read_entry,
 )
 from heaveto.jsonvalue import (
@@ -48,7 +47,7 @@ from heaveto.jsonvalue import (
     encode,
     freeze,
     loads_strict,
-    pieces,
+    scan_strict,
 )
 
 if TYPE_CHECKING:
@@ -65,14 +64,18 @@ __all__ = [
     "encode_patch",
     "encode_record",
     "record_line",
-    "replay",
 ]
 
 VERSION = 3
 MAX_SEQ = 2**63 - 1
+_WINDOW = 1 << 18
+"""Bytes of lines that are decoded together."""
+
 _GENERATION = re.compile("[0-9a-f]{32}")
 _REQUIRED = ("version", "generation", "seq", "kind", "entry")
-_ALLOWED = frozenset({*_REQUIRED, "flow_context"})
+_NEEDED = frozenset(_REQUIRED)
+_ALLOWED = _NEEDED | {"flow_context"}
+_KINDS = {str(kind): kind for kind in Kind}
 _OWN = frozenset({*MEMBERS, "version", "max_spawn", "generation", "journal_seq"})
 
 
@@ -89,26 +92,30 @@ def encode_patch(ops: Iterable[Mapping[str, Frozen]]) -> bytes:
 
 
 def record_line(
-    generation: str, seq: int, entry: Entry, flow_context: bytes | None = None
+    generation: str,
+    seq: int,
+    kind: Kind,
+    entry: bytes,
+    flow_context: bytes | None = None,
 ) -> bytes:
     """Return a journal line, LF included.
 
     Args:
         generation: Of the base it follows.
         seq: 1..:data:`MAX_SEQ`.
-        entry: Its value frozen or ``Encoded``; an encoded one is copied as it is, so
-            that an entry is encoded once for the journal and for every later base.
+        kind: Which collection the entry belongs to.
+        entry: Encoded, so that it is encoded once for the journal and for every base.
         flow_context: From :func:`encode_patch`; None leaves the member out.
     """
-    return b"".join(
-        (
-            b'{"version":3,"generation":"%b","seq":%d,"kind":"%b","entry":'
-            % (generation.encode(), seq, entry.kind.encode()),
-            *pieces(entry.value),
-            *((b',"flow_context":', flow_context) if flow_context else ()),
-            b"}\n",
-        )
+    head = b'{"version":3,"generation":"%b","seq":%d,"kind":"%b","entry":%b' % (
+        generation.encode(),
+        seq,
+        kind.encode(),
+        entry,
     )
+    if flow_context is None:
+        return head + b"}\n"
+    return b'%b,"flow_context":%b}\n' % (head, flow_context)
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
@@ -126,15 +133,18 @@ def encode_record(record: Mapping[str, object]) -> bytes:
     return encode(freeze({**ordered, **record})) + b"\n"
 
 
-def base_pieces(state: State, generation: str) -> Iterator[bytes]:
+def base_pieces(
+    state: State, generation: str, **encoded: Iterable[bytes]
+) -> Iterator[bytes]:
     """Give the bytes of a base, in pieces that are cheap to make.
 
     Args:
         state: Its values plain or frozen.
         generation: Fresh, 32 lowercase hex characters.
+        encoded: Entries that are encoded already, as for :meth:`State.pieces`.
     """
     yield b'{"version":3,'
-    yield from state.pieces()
+    yield from state.pieces(**encoded)
     yield b',"generation":"%b","journal_seq":0}' % generation.encode()
 
 
@@ -238,22 +248,37 @@ def decode_record(line: bytes) -> Record:
         RecordError: The earliest fault.
     """
     try:
-        record = loads_strict(line)
+        value = loads_strict(line)
     except JsonError as error:
         raise RecordError(_FAULTS[error.kind]) from None
-    if not isinstance(record, dict):
+    return _read_record(value)
+
+
+def _read_record(record: Json) -> Record:
+    """Check the form of a parsed record."""
+    if type(record) is not dict:
         raise RecordError(ReasonCode.RECORD_MALFORMED)
-    _check_members(record)
+    version, kind = record.get("version"), record.get("kind")
+    if (
+        version != VERSION
+        or type(version) is not int
+        or type(kind) is not str
+        or kind not in _KINDS
+        or not record.keys() <= _ALLOWED
+        or not record.keys() >= _NEEDED
+        or not _is_generation(record["generation"])
+    ):
+        raise RecordError(_member_fault(record))
     seq = record["seq"]
     if type(seq) is not int or not 1 <= seq <= MAX_SEQ:
         found = seq if type(seq) is int else None
         raise RecordError(ReasonCode.SEQUENCE_INVALID, seq=found)
-    kind = Kind(record["kind"])
-    if not isinstance(record["entry"], dict):
-        raise RecordError(ReasonCode.RECORD_INVALID_FIELD)
-    entry = read_entry(kind, record["entry"])
+    entry = read_entry(_KINDS[kind], record["entry"])
     if entry is None:
-        raise RecordError(ReasonCode.RECORD_INVALID_ENTRY)
+        code = ReasonCode.RECORD_INVALID_ENTRY
+        if type(record["entry"]) is not dict:
+            code = ReasonCode.RECORD_INVALID_FIELD
+        raise RecordError(code)
     return Record(
         generation=record["generation"],
         seq=seq,
@@ -262,22 +287,20 @@ def decode_record(line: bytes) -> Record:
     )
 
 
-def _check_members(record: dict[str, Json]) -> None:
-    """Version, kind, members, generation form: the order of SPEC F-18."""
+def _member_fault(record: dict[str, Json]) -> ReasonCode:
+    """Name the earliest fault: version, kind, members, form of the generation."""
+    version, kind = record.get("version"), record.get("kind")
     if "version" not in record:
-        raise RecordError(ReasonCode.RECORD_INVALID_FIELD)
-    if type(record["version"]) is not int or record["version"] != VERSION:
-        raise RecordError(ReasonCode.RECORD_UNSUPPORTED_VERSION)
+        return ReasonCode.RECORD_INVALID_FIELD
+    if type(version) is not int or version != VERSION:
+        return ReasonCode.RECORD_UNSUPPORTED_VERSION
     if "kind" not in record:
-        raise RecordError(ReasonCode.RECORD_INVALID_FIELD)
-    if not isinstance(record["kind"], str) or record["kind"] not in ("op", "spawned"):
-        raise RecordError(ReasonCode.RECORD_UNKNOWN_KIND)
+        return ReasonCode.RECORD_INVALID_FIELD
+    if type(kind) is not str or kind not in _KINDS:
+        return ReasonCode.RECORD_UNKNOWN_KIND
     if not record.keys() <= _ALLOWED:
-        raise RecordError(ReasonCode.RECORD_UNKNOWN_MEMBER)
-    if any(name not in record for name in _REQUIRED):
-        raise RecordError(ReasonCode.RECORD_INVALID_FIELD)
-    if not _is_generation(record["generation"]):
-        raise RecordError(ReasonCode.RECORD_INVALID_FIELD)
+        return ReasonCode.RECORD_UNKNOWN_MEMBER
+    return ReasonCode.RECORD_INVALID_FIELD
 
 
 def _patch_of(record: dict[str, Json]) -> list[Json] | None:
@@ -299,8 +322,6 @@ def _patch_of(record: dict[str, Json]) -> list[Json] | None:
 class Replay:
     """Folds journal bytes into a base, as many or as few at a time as there are.
 
-    It owns the base's plain context and changes it in place.
-
     Attributes:
         last_seq: Of the last applied record; 0 for the base alone.
         applied: Records applied.
@@ -311,7 +332,7 @@ class Replay:
     """
 
     def __init__(self, base: Base) -> None:
-        """Begin at the base."""
+        """Begin at the base, whose plain context becomes the replay's own."""
         self.generation = base.generation
         self.last_seq = 0
         self.applied = 0
@@ -320,6 +341,7 @@ class Replay:
         self.tail = b""
         self.fatal: Reason | None = None
         self._folding = Folding(base.state)
+        self._editing = patches.Editing(owner=True)
         self._line = 1
         self._first_stale: tuple[int, int] | None = None
 
@@ -327,18 +349,41 @@ class Replay:
         """Take the next bytes of the journal; does nothing once reading has stopped."""
         if self.fatal is not None:
             return
-        text = self.tail + data if self.tail else data
+        data = self.tail + data if self.tail else data
         start = 0
-        while (end := text.find(b"\n", start)) >= 0:
-            try:
-                self._take(decode_record(text[start:end]))
-            except RecordError as error:
-                self._stop(error)
+        while True:
+            end = data.rfind(b"\n", start, start + _WINDOW) + 1
+            end = end or data.find(b"\n", start + _WINDOW) + 1
+            if not end:
+                break
+            if not self._feed_lines(data[start:end]):
                 return
-            self.valid_bytes += end + 1 - start
-            self._line += 1
-            start = end + 1
-        self.tail = text[start:]
+            start = end
+        self.tail = data[start:]
+
+    def _feed_lines(self, data: bytes) -> bool:
+        """Take whole lines; False when reading stopped."""
+        text = str(data, "ascii") if data.isascii() else None
+        start = 0
+        try:
+            while start < len(data):
+                end = data.index(b"\n", start)
+                found = None if text is None else scan_strict(text, start)
+                if found is not None and found[1] == end:
+                    self._take(_read_record(found[0]))
+                else:
+                    self._take(decode_record(data[start:end]))
+                self.valid_bytes += end + 1 - start
+                self._line += 1
+                start = end + 1
+        except RecordError as error:
+            self._stop(error)
+            return False
+        return True
+
+    def rewind(self) -> None:
+        """Forget the torn tail; the next bytes begin at ``valid_bytes``."""
+        self.tail = b""
 
     def _take(self, record: Record) -> None:
         if record.generation != self.generation:
@@ -357,13 +402,14 @@ class Replay:
             raise RecordError(ReasonCode.SPLICE_UNGUARDED)
         if record.patch:
             self._apply(record.patch)
-        self._folding.add(Transition(entry=record.entry))
+        self._folding.put(record.entry)
         self.last_seq = expected
         self.applied += 1
 
     def _apply(self, ops: list[Json]) -> None:
+        folding = self._folding
         try:
-            self._folding.context = patches.apply_in_place(self._folding.context, ops)
+            folding.context = self._editing.apply(folding.context, ops)
         except patches.PatchError as error:
             raise RecordError(
                 ReasonCode.PATCH_CONFLICT, op_index=error.op_index
@@ -383,7 +429,8 @@ class Replay:
         )
 
     def state(self) -> State:
-        """Return the state folded so far; it shares the context with this replay."""
+        """Return the state folded so far; feeding more does not change it."""
+        self._editing = patches.Editing(owner=False)
         return self._folding.state()
 
     def report(self, *, attempts: int = 1) -> RecoveryReport:
@@ -421,23 +468,3 @@ def _finding(code: ReasonCode, line: int, offset: int, count: int) -> Reason:
     return Reason(
         code=code, fatal=False, where=where, line=line, offset=offset, count=count
     )
-
-
-def replay(base: bytes, journal: bytes) -> Replay:
-    """Fold a whole journal into a base, both as bytes; for a writer that reconciles.
-
-    Raises:
-        JsonError: The base is not strict JSON.
-        ValueError: The base is no valid version 3 base.
-    """
-    document = loads_strict(base)
-    found = (
-        decode_base(document)
-        if isinstance(document, dict) and document.get("version") == VERSION
-        else ReasonCode.VERSION_UNSUPPORTED
-    )
-    if not isinstance(found, Base):
-        raise ValueError(f"no version 3 base: {found}")
-    run = Replay(found)
-    run.feed(journal)
-    return run
