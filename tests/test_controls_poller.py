@@ -453,7 +453,7 @@ async def test_claim_that_a_person_resolved_meanwhile_is_not_overwritten(
     assert result is not None
     assert result.startswith("abandoned: resolved by alice")
     assert "another hand" in caplog.text
-    assert steps.poller.applied == 0
+    assert steps.poller.outcomes == 0
 
 
 async def test_two_pollers_deliver_each_message_once(steps: Steps) -> None:
@@ -525,6 +525,14 @@ async def test_cancelling_lets_the_tick_in_hand_end(steps: Steps) -> None:
 async def test_stop_before_the_first_look_is_kept(steps: Steps) -> None:
     await steps.poller.stop()
     await asyncio.wait_for(steps.poller.run(), 5)
+
+
+async def test_poller_that_was_stopped_before_it_ran_stays_stopped(
+    steps: Steps,
+) -> None:
+    await steps.poller.stop()
+    await steps.poller.run()
+    assert (await steps.metadata())["flow_control_poller"] == "stopped"
 
 
 async def test_unexpected_error_of_the_store_ends_nothing(steps: Steps) -> None:

@@ -26,7 +26,9 @@ class Told(Machine):
         started: float | None = 5000.0,
         holder: int | None = None,
         forbidden: bool = False,
+        starts_stay: bool = False,
     ) -> None:
+        self.starts_stay = starts_stay
         self.told_host = host
         self.boot = boot
         self.start = started
@@ -76,6 +78,8 @@ RECORDED: dict[str, object] = {
         # The same boot, read twice.
         (Told(boot=1001.0, started=5001.0), {}, True, "is there"),
         (Told(boot=1004.0), {}, True, "is there"),
+        (Told(boot=4600.0, starts_stay=True), {}, True, "is there"),
+        (Told(boot=4600.0, started=8600.0, starts_stay=True), {}, False, "anew"),
         # What cannot be told.
         (Told(host="there"), {}, None, "another machine"),
         (Told(forbidden=True), {}, None, "may not be looked at"),

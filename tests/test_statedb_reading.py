@@ -150,6 +150,24 @@ def test_reader_of_a_quiet_file_sees_a_writer_that_begins_later(home: Home) -> N
             assert database.data_version() != first
 
 
+@pytest.mark.parametrize("state", ["quiet", "crashed", "live"])
+def test_link_to_a_database_is_followed_to_its_log(
+    home: Home, tmp_path: Path, state: str
+) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(home.state_db)
+    if state == "quiet":
+        assert name_in(link) is None
+    elif state == "crashed":
+        run_child(CRASH, home.state_db)
+        assert name_in(link) == "in the log"
+    else:
+        with child(HOLD, home.state_db) as writer:
+            writer.expect("ready")
+            assert name_in(link) == "held"
+    assert sorted(os.listdir(tmp_path)) == ["home", "link.db"]
+
+
 def test_replaced_file_is_noticed(home: Home, tmp_path: Path) -> None:
     other = make_home(tmp_path / "other")
     add_session(other, SID, status="completed")

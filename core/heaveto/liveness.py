@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,14 @@ class Liveness:
 
 
 class Machine:
-    """What the system says about itself and its processes."""
+    """What the system says about itself and its processes.
+
+    Attributes:
+        starts_stay: A stepped clock moves the boot time alone and leaves the start
+            times of processes (macOS); elsewhere it moves both.
+    """
+
+    starts_stay = sys.platform == "darwin"
 
     def host(self) -> str:
         """Return this machine's name."""
@@ -142,27 +150,30 @@ def _process(pid: int, metadata: Mapping[str, object], machine: Machine) -> Live
         return Liveness(alive=None, why=why, pid=pid)
     if started is None:
         return Liveness(alive=False, why=f"process {pid} is gone", pid=pid)
-    created = metadata.get("pid_create_time")
-    booted = metadata.get("pid_boot_time")
-    shift = 0.0
-    if isinstance(booted, int | float):
-        shift = machine.boot_time() - booted
-    if isinstance(created, int | float):
-        moved = started - created
-        same = abs(moved) <= _CREATE_TOLERANCE
-        if abs(shift) > BOOT_TOLERANCE:
-            # A stepped clock moves both by the same; a reboot does not.
-            same = abs(moved - shift) <= BOOT_TOLERANCE
-        elif not same:
-            same = abs(moved - shift) <= 2 * _CREATE_TOLERANCE
-        if not same:
-            rebooted = abs(shift) > BOOT_TOLERANCE
-            why = "the machine was started anew" if rebooted else "its pid was reused"
-            return Liveness(alive=False, why=f"process {pid} is gone: {why}", pid=pid)
-    elif abs(shift) > BOOT_TOLERANCE:
-        why = f"process {pid} is gone: the machine was started anew"
-        return Liveness(alive=False, why=why, pid=pid)
-    return Liveness(alive=True, why=f"process {pid} is there", pid=pid)
+    moved = _distance(started, metadata.get("pid_create_time"))
+    shift = _distance(machine.boot_time(), metadata.get("pid_boot_time")) or 0.0
+    if _same(moved, shift, machine):
+        return Liveness(alive=True, why=f"process {pid} is there", pid=pid)
+    anew = abs(shift) > BOOT_TOLERANCE
+    why = "the machine was started anew" if anew else "its pid was reused"
+    return Liveness(alive=False, why=f"process {pid} is gone: {why}", pid=pid)
+
+
+def _same(moved: float | None, shift: float, machine: Machine) -> bool:
+    """Tell whether it is the recorded process, by how far start and boot moved."""
+    if moved is None:
+        return abs(shift) <= BOOT_TOLERANCE
+    if abs(shift) <= BOOT_TOLERANCE:
+        # A boot time in whole seconds can flip by one, and starts go with it.
+        return min(abs(moved), abs(moved - shift)) <= _CREATE_TOLERANCE
+    if machine.starts_stay:
+        return abs(moved) <= _CREATE_TOLERANCE
+    return abs(moved - shift) <= BOOT_TOLERANCE
+
+
+def _distance(now: float, recorded: object) -> float | None:
+    """Return how far a moment is from the recorded one; None if there is none."""
+    return now - recorded if isinstance(recorded, int | float) else None
 
 
 def _number(value: object) -> int | None:

@@ -51,6 +51,8 @@ _PUBLISH = 2.0
 """Seconds that publishing the poller's own state may take (SPEC B-07)."""
 _STAMPS = 2
 """Attempts to store an outcome in one tick (SPEC B-27)."""
+_PHASES: dict[str, str] = {Verb.PAUSE: "paused", Verb.RESUME: "executing"}
+"""What ``current_phase`` says after a verb."""
 
 
 class Steerable(Protocol):
@@ -123,7 +125,7 @@ class ControlPoller:
     For one event loop.
 
     Attributes:
-        applied: Controls whose outcome this poller has stored.
+        outcomes: How many outcomes this poller has stored.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class ControlPoller:
             clock: Epoch seconds, for what is stored.
             monotonic: Seconds, for when to look.
         """
-        self.applied = 0
+        self.outcomes = 0
         self._db = db
         self._session_id = session_id
         self._claim = claim_text(run_id)
@@ -169,7 +171,8 @@ class ControlPoller:
         A caller that cancels this waits for the tick in hand: a claimed message is
         applied and stamped before the poller ends.
         """
-        await self.publish("active")
+        if not self._stopping.is_set():
+            await self.publish("active")
         while not self._stopping.is_set():
             work = asyncio.ensure_future(self.look())
             try:
@@ -230,6 +233,7 @@ class ControlPoller:
         else:
             self._failures = 0
             self._due = begun if more else begun + PERIOD
+        await self._write_phase()
         await self._write_log()
 
     async def _batch(self) -> bool:
@@ -322,25 +326,26 @@ class ControlPoller:
                 continue
             self._unstamped = None
             if stored:
-                await self._stored(row, outcome.result)
+                self._stored(row, outcome.result)
             else:
                 log.warning("control %s was closed by another hand", row.id)
             return
         raise _UndoneError
 
-    async def _stored(self, row: ControlRow, result: str) -> None:
-        """Note a stored outcome in the log and in the phase."""
-        self.applied += 1
+    def _stored(self, row: ControlRow, result: str) -> None:
+        """Note a stored outcome for the log and the phase."""
+        self.outcomes += 1
         self._logged.append(
             {"id": row.id, "verb": row.verb, "result": result, "ts": self._clock()}
         )
-        phases = {Verb.PAUSE: "paused", Verb.RESUME: "executing"}
-        phase = phases.get(row.verb)  # type: ignore[call-overload]
-        if result == APPLIED and phase is not None:
-            await self._write_phase(phase)
+        if result == APPLIED and row.verb in _PHASES:
+            self._phase = _PHASES[row.verb]
 
-    async def _write_phase(self, phase: str) -> None:
+    async def _write_phase(self) -> None:
         """Show the gate in the row, with one retry (SPEC B-29)."""
+        phase, self._phase = self._phase, None
+        if phase is None:
+            return
         for _ in range(2):
             try:
                 await self._db.set_phase(self._session_id, phase)

@@ -49,6 +49,8 @@ _LENGTH_LIMIT = 64 << 20
 class Look(NamedTuple):
     """What is on disk: enough to see that any of it changed."""
 
+    path: Path
+    """Where the database really is, and so its log: SQLite follows links, too."""
     file: Identity
     size: int
     mtime: int
@@ -60,14 +62,16 @@ class Look(NamedTuple):
     @classmethod
     def at(cls, path: Path) -> Look:
         """Look at a database and the files beside it."""
-        file = identity(path)
-        found = os.stat(path)
+        real = Path(os.path.realpath(path))
+        file = identity(real)
+        found = os.stat(real)
         return cls(
+            real,
             file,
             found.st_size,
             found.st_mtime_ns,
-            _beside(path, "-wal"),
-            _beside(path, "-journal"),
+            _beside(real, "-wal"),
+            _beside(real, "-journal"),
         )
 
 
@@ -95,61 +99,61 @@ def open_unchanged(path: Path, busy: float) -> Opened:
     with HERE.guard:
         for _ in range(_TRIES):
             look = Look.at(path)
-            if _connected(path, look):
-                return _open_locking(path, look, busy)
+            if _connected(look):
+                return _open_locking(look, busy)
             if (look.log and look.log[1]) or (look.journal and look.journal[1]):
-                opened = _open_copy(path, look)
+                opened = _open_copy(look)
             else:
-                opened = _opened(uri(path, "immutable=1&mode=ro"), look)
+                opened = _opened(uri(look.path, "immutable=1&mode=ro"), look)
             if Look.at(path) == look:
                 return opened
-            opened.connection.close()
+            close(opened)
     raise StateDBError(
         f"the state database changes while it is opened: {path}", code="db_busy"
     )
 
 
-def _connected(path: Path, look: Look) -> bool:
+def _connected(look: Look) -> bool:
     """Tell whether a connection to the file is open, here or in another process."""
     if HERE.locks(look.file):
         return True
     if look.log is not None:
         try:
             return (
-                lock_holder(Path(f"{path}-shm"), start=_SHM_CONNECTED, length=1)
+                lock_holder(Path(f"{look.path}-shm"), start=_SHM_CONNECTED, length=1)
                 is not None
             )
         except OSError:
             return False
     if look.journal is not None:
-        return lock_holder(path, start=_RESERVED, length=1) is not None
+        return lock_holder(look.path, start=_RESERVED, length=1) is not None
     return False
 
 
-def _open_locking(path: Path, look: Look, busy: float) -> Opened:
+def _open_locking(look: Look, busy: float) -> Opened:
     """Open beside another connection, with SQLite's own locks."""
     HERE.enter(look.file)
     try:
-        return _opened(uri(path, "mode=ro"), look, busy, locking=True)
+        return _opened(uri(look.path, "mode=ro"), look, busy, locking=True)
     except BaseException:
         HERE.leave(look.file)
         raise
 
 
-def _open_copy(path: Path, look: Look) -> Opened:
+def _open_copy(look: Look) -> Opened:
     """Recover a crashed database in a private copy and open that."""
     size = look.size + (look.log or (0, 0, 0))[1] + (look.journal or (0, 0, 0))[1]
     if size > _COPY_LIMIT:
         raise StateDBError(
             f"the state database was left by a crash and is too large to read beside"
-            f" its log: {path}"
+            f" its log: {look.path}"
         )
     folder = Path(tempfile.gettempdir()) / f"heaveto-{uuid4().hex}"
     make_directories(folder)
     try:
         copy = folder / "state.db"
         for suffix in ("", "-wal", "-journal"):
-            _copy(Path(f"{path}{suffix}"), folder, f"state.db{suffix}")
+            _copy(Path(f"{look.path}{suffix}"), folder, f"state.db{suffix}")
         with contextlib.closing(
             sqlite3.connect(uri(copy, "mode=rw"), uri=True, isolation_level=None)
         ) as recovering:
