@@ -11,7 +11,6 @@ from heaveto.cli.exits import Exit
 from heaveto.cli.output import table
 from heaveto.cli.scope import Scope, common_options, target_argument
 from heaveto.cli.words import control_word, operation_word, run_word
-from heaveto.errors import UsageError
 from heaveto.model import OperationStatus, RunStatus
 from heaveto.text import age, clip, duration, plain, short_id
 
@@ -31,16 +30,29 @@ __all__ = ["control_rows", "detail_lines", "print_detail", "show", "state_line"]
 @click.command()
 @common_options
 @target_argument
-@click.option("--dag", is_flag=True, hidden=True)
-@click.option("--direction", type=click.Choice(["LR", "TB"]), default="LR", hidden=True)
-@click.option("--ascii", "ascii_only", is_flag=True, hidden=True)
+@click.option("--dag", is_flag=True, help="Draw the operations.")
+@click.option(
+    "--direction",
+    type=click.Choice(["LR", "TB"]),
+    default="LR",
+    show_default=True,
+    help="With --dag: from left to right, or from top to bottom.",
+)
+@click.option("--ascii", "ascii_only", is_flag=True, help="With --dag: ASCII alone.")
 @click.pass_obj
 def show(scope: Scope, target: str, dag: bool, direction: str, ascii_only: bool) -> int:
     """Show the run that TARGET names: its operations, controls and warnings."""
-    if dag:
-        raise UsageError("--dag is not part of this version.", code="not_available")
     with scope.observer() as observer:
-        print_detail(scope, observer.read_run(target))
+        detail = observer.read_run(target)
+    if not dag or scope.output.json:
+        print_detail(scope, detail)
+        return Exit.OK
+    from heaveto.cli.drawing import drawing_lines
+
+    for line in drawing_lines(
+        scope, detail, direction=direction, ascii_only=ascii_only
+    ):
+        scope.output.line(line)
     return Exit.OK
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "REFUSALS",
     "control_word",
     "explain",
+    "operation_mark",
     "operation_word",
     "run_word",
 ]
@@ -61,6 +62,29 @@ def operation_word(status: OperationStatus | str) -> str:
     except ValueError:
         return status
     return _OPERATION_WORDS.get(known, known.value)
+
+
+_MARKS = {
+    OperationStatus.RUNNING: "◐%",
+    OperationStatus.PAUSED: "‖=",
+    OperationStatus.COMPLETED: "●#",
+    OperationStatus.FAILED: "✗X",
+    OperationStatus.SKIPPED: "\u2013-",
+    OperationStatus.CANCELLED: "⊘C",
+    OperationStatus.ESCALATED: "▲^",
+    OperationStatus.PENDING: "◊:",
+    OperationStatus.LOST: "//",
+    OperationStatus.UNKNOWN: "??",
+}
+
+
+def operation_mark(status: OperationStatus | str, *, ascii_only: bool = False) -> str:
+    """Return the one sign that stands for a status in a picture."""
+    try:
+        pair = _MARKS.get(OperationStatus(status), "○.")
+    except ValueError:
+        pair = "??"
+    return pair[1] if ascii_only else pair[0]
 
 
 def control_word(
