@@ -20,6 +20,7 @@ from harness.steering import (
     child,
     fingerprint,
     make_home,
+    run_child,
     sql,
 )
 from heaveto.controls import (
@@ -421,13 +422,25 @@ def test_home_that_others_may_write_is_not_steered(home: Home, what: str) -> Non
     assert rows(home) == []
 
 
-def test_newer_database_takes_no_control(home: Home) -> None:
+def test_newer_database_takes_no_control_and_keeps_its_log(home: Home) -> None:
     add_session(home, SID)
+    add_control(home, "c" * 32, SID, "message", result="applying", claimed_at=1.0)
     sql(home, "UPDATE schema_meta SET value = '99' WHERE key = 'version'")
+    run_child(
+        "import os, sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute(\"UPDATE sessions SET name = 'in the log'\")\n"
+        "os._exit(0)\n",
+        home.state_db,
+    )
     before = fingerprint(home.path)
-    with pytest.raises(StateDBError) as caught:
-        enqueue(home, SID, "pause")
-    assert caught.value.code == "db_newer"
+    for call in (
+        lambda: enqueue(home, SID, "pause"),
+        lambda: resolve(home, "c" * 32, "applied"),
+    ):
+        with pytest.raises(StateDBError) as caught:
+            call()
+        assert caught.value.code == "db_newer"
     assert fingerprint(home.path) == before
 
 
@@ -494,7 +507,8 @@ def test_acknowledgement_says_queued_and_when() -> None:
     assert len(said) == 4
     assert all(text.startswith("queued ") and "c0ffee00" in text for text in said)
     assert all(SID[:8] in text and "\n" not in text for text in said)
-    assert sum("about 2 s" in text for text in said) == 2
+    assert sum("about 2 s" in text for text in said) == 3
+    assert sum("before the next operation" in text for text in said) == 2
     assert sum("current turn ends" in text for text in said) == 1
 
 

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.steering import add_session, child, fingerprint, make_home, run_child
+from harness.steering import (
+    add_session,
+    child,
+    fingerprint,
+    make_home,
+    run_child,
+    sql,
+)
 from heaveto.config import Config
 from heaveto.errors import ForeignOwnerError, HeavetoError, HomeError, RunError
 from heaveto.homes import (
@@ -350,6 +357,21 @@ def test_anything_else_is_no_home(tmp_path: Path, what: str) -> None:
     with pytest.raises(HomeError):
         home_kind(path)
     assert fingerprint(tmp_path) == before
+
+
+def test_kind_does_not_hang_on_who_holds_the_database(tmp_path: Path) -> None:
+    home = make_home(tmp_path / "home")
+    sql(home, "PRAGMA journal_mode = DELETE")
+    with child(
+        "import sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute('BEGIN EXCLUSIVE')\n"
+        "db.execute(\"INSERT INTO plays VALUES ('p', 'n', 's', NULL, 1, 1, 1, 1)\")\n"
+        "print('locked', flush=True); sys.stdin.readline()\n",
+        home.state_db,
+    ) as other:
+        other.expect("locked")
+        assert home_kind(home.path) == "heaveto"
 
 
 # --- which homes are open

@@ -233,38 +233,57 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+READ_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from heaveto.errors import StateDBError
+from heaveto.statedb import ReadDB
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    with ReadDB.open(Path(sys.argv[1])) as db:
+        print(db.sessions()[0].name)
+except StateDBError as error:
+    print(error.code, error)
+"""
+
+
+def close_to_writing(home: Home) -> None:
+    for path in home.path.iterdir():
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    home.path.chmod(0o555)
+
+
 @pytest.mark.parametrize("state", ["quiet", "crashed"])
 def test_folder_we_may_not_write_is_read(open_folder: Path, state: str) -> None:
     home = make_home(open_folder / "home")
     add_session(home, SID)
     if state == "crashed":
         run_child(CRASH, home.state_db)
-    for path in home.path.iterdir():
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    home.path.chmod(0o555)
+    close_to_writing(home)
     before = fingerprint(home.path)
-    said = run_child(
-        "import os, sys; from pathlib import Path; from heaveto.statedb import ReadDB\n"
-        "if os.getuid() == 0: os.setuid(65534)\n"
-        "with ReadDB.open(Path(sys.argv[1])) as db: print(db.sessions()[0].name)\n",
-        home.state_db,
-    )
+    said = run_child(READ_AS_NOBODY, home.state_db)
     assert said.strip() == ("in the log" if state == "crashed" else "None")
     assert fingerprint(home.path) == before
+
+
+def test_live_database_in_a_folder_we_may_not_write_is_read(open_folder: Path) -> None:
+    home = make_home(open_folder / "home")
+    add_session(home, SID)
+    with child(HOLD, home.state_db) as writer:
+        writer.expect("ready")
+        close_to_writing(home)
+        assert run_child(READ_AS_NOBODY, home.state_db).strip() == "held"
+        writer.tell("newer")
+        writer.expect("done")
+        assert run_child(READ_AS_NOBODY, home.state_db).strip() == "newer"
 
 
 def test_file_we_may_not_read_is_named_as_such(open_folder: Path) -> None:
     home = make_home(open_folder / "home")
     home.path.chmod(0o755)
     home.state_db.chmod(0)
-    said = run_child(
-        "import os, sys; from pathlib import Path; from heaveto.statedb import ReadDB\n"
-        "from heaveto.errors import StateDBError\n"
-        "if os.getuid() == 0: os.setuid(65534)\n"
-        "try: ReadDB.open(Path(sys.argv[1]))\n"
-        "except StateDBError as error: print(error.code, error)\n",
-        home.state_db,
-    )
+    said = run_child(READ_AS_NOBODY, home.state_db)
     assert said.startswith("db_readonly no permission")
 
 

@@ -31,6 +31,8 @@ __all__ = [
 _OWN_NAMES = frozenset(
     {"state.db", "state.db-wal", "state.db-shm", "state.db-journal", "runs", "logs"}
 )
+_BUSY = 0.5
+"""Seconds that a look at a locked database may take."""
 _LOOKED_AT = 1000
 """Run directories that are looked at for the kind of a home without a database."""
 
@@ -144,8 +146,10 @@ def home_kind(path: Path) -> str:
 def _kind_of_database(path: Path) -> str | None:
     """Return the lineage of a database; None when it has no tables."""
     try:
-        schema = peek(path)
+        schema = peek(path, busy=_BUSY)
     except StateDBError as error:
+        if error.code == "db_busy":  # what it is does not hang on who holds it now
+            return _kind_of_runs(Home(path.parent)) or "heaveto"
         raise HomeError(error.message, code=error.code) from None
     if schema.lineage in ("heaveto", "lionagi"):
         return schema.lineage

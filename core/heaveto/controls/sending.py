@@ -10,6 +10,7 @@ uses the ``_async`` ones, which run them in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import socket
 import time
@@ -26,10 +27,11 @@ from heaveto.statedb import BOUND, ControlRow, ReadDB, busy_timeout, writing
 from heaveto.statedb.opening import identity, mapped
 from heaveto.statedb.rows import json_text
 from heaveto.statedb.statements import FINALIZE, admission
+from heaveto.statedb.writing import check_schema
 from heaveto.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from heaveto.runs import Home
     from heaveto.statedb import SessionRow
@@ -73,11 +75,12 @@ def acknowledgement(receipt: Receipt) -> str:
     head = f"{words} {plain(control.session_id[:8])}: "
     if receipt.kind == "agent":
         return head + "delivered as a continuation turn when the current turn ends"
+    when = "taken within about 2 s"
     if receipt.poller == "pending":
-        return head + "taken once the flow's execution starts"
+        when += ", once the flow's execution starts"
     if control.verb == Verb.MESSAGE:
-        return head + "given to the next operation that starts, taken within about 2 s"
-    return head + "taken within about 2 s, effective at the next operation boundary"
+        return f"{head}delivered before the next operation that starts; {when}"
+    return f"{head}{when}, effective at the next operation boundary"
 
 
 def enqueue(
@@ -181,9 +184,18 @@ def account() -> str:
         return ""
 
 
+@contextlib.contextmanager
+def _reading(home: Home) -> Iterator[ReadDB]:
+    """Read a database that may be written afterwards; a newer one may not."""
+    with ReadDB.open(home.state_db) as database:
+        if home.source == "heaveto":
+            check_schema(database.schema, home.state_db)
+        yield database
+
+
 def _session(home: Home, session_id: str) -> tuple[SessionRow, bool]:
     """Read the session, and whether controls record their sender."""
-    with ReadDB.open(home.state_db) as database:
+    with _reading(home) as database:
         session = database.session(session_id)
         if session is None:
             raise ControlError("no such session", code="unknown_session")
@@ -312,7 +324,7 @@ def resolve(
     before = identity(path)
     check_owner(home.path)
     check_owner(path)
-    with ReadDB.open(path) as database:
+    with _reading(home) as database:
         row = database.control(control_id)
     if row is None or row.claim is None or row.applied_at is not None:
         raise neutral
