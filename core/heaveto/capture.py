@@ -261,7 +261,12 @@ class _Capture:
     def look(
         self, live: list[Any], at: int, end: int, olds: list[Frozen], place: int
     ) -> tuple[int, int]:
-        """Tell how many old members are gone here, or how many live ones are new."""
+        """Tell how many old members are gone here, or how many live ones are new.
+
+        Neither is said of an object that would have to be asked for its ``str``.
+        """
+        if not _comparable(live[at]):
+            return 0, 0
         for step in range(1, _LOOK + 1):
             if self.patience <= 0:
                 break
@@ -486,6 +491,11 @@ def _names(live: dict[Any, Any], at: int) -> list[str]:
     if len({*names}) != len(names):
         raise Refusal("key_collision", "two member names become the same")
     return names
+
+
+def _comparable(live: Any) -> bool:
+    kind = type(live)
+    return kind in (dict, list, tuple) or is_scalar(kind)
 
 
 def _known(live: Any, old: Frozen) -> bool:

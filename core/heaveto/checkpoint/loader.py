@@ -1,4 +1,4 @@
-"""Loading a checkpoint: the one way to read it (SPEC F-01..F-24, F-38..F-47).
+"""Loading a checkpoint: the one way to read it (SPEC F-01..F-24, F-38..F-49).
 
 :func:`load_checkpoint` takes ``checkpoint.json`` and, for version 3, its journal as one
 unit, folds them and reports what it found. It writes nothing, takes no lock, follows no
@@ -8,20 +8,31 @@ replaced whole before its journal is, so a pair pinned that way belongs together
 holds everything acknowledged before the load began; what is read after that comes from
 the two handles, however the names move on.
 
+:class:`Follower` does the same again and again: as long as the base is the same file
+and the journal only grew, it folds in the new bytes alone.
+
 Dispatch is by the list of known versions, nothing is guessed: ``1``, ``2`` and ``3`` as
 integers, declared exactly once.
+
+Everything here blocks. One follower belongs to one thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from heaveto.checkpoint import v2, v3
-from heaveto.checkpoint.report import Reason, ReasonCode, RecoveryReport
+from heaveto.checkpoint.report import (
+    Reason,
+    ReasonCode,
+    RecoveryReport,
+    RecoveryStatus,
+)
 from heaveto.errors import (
     CheckpointRefused,
     CheckpointVersionError,
@@ -29,19 +40,37 @@ from heaveto.errors import (
     FileTypeError,
 )
 from heaveto.files import OS, Directory, Identity, Os
+from heaveto.jsonvalue import JsonError, loads_strict, too_deep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import os
+    from collections.abc import Callable, Iterator
 
     from heaveto.checkpoint.state import State
     from heaveto.jsonvalue import Json
 
-__all__ = ["JOURNAL_SUFFIX", "Loaded", "load_checkpoint"]
+__all__ = ["JOURNAL_SUFFIX", "Follower", "Loaded", "load_checkpoint"]
 
 JOURNAL_SUFFIX = ".journal"
+
 ATTEMPTS = 16
-_CHUNK = 1 << 22
-_KNOWN = (1, 2, 3)
+"""Captures at most; each fails only when the base is replaced within microseconds."""
+
+_GRACE = (0.01, 0.03, 0.06)
+"""Seconds to wait before a live unit that looks unfinished is read again."""
+
+_PASSING = frozenset(
+    {
+        ReasonCode.BASE_MISSING,
+        ReasonCode.JOURNAL_MISSING,
+        ReasonCode.INCOHERENT_UNIT,
+    }
+)
+"""Fatal reasons that a writer at work can cause for a moment."""
+
+_KNOWN = (1, 2, v3.VERSION)
+_WINDOW = 1 << 18
+"""Bytes of a journal that are read at first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +79,7 @@ class Loaded:
 
     Attributes:
         state: ``version`` of the source, ``session_id prompt plan flow_context ops
-            spawned config max_spawn`` and unknown members, all plain; the caller owns
-            it.
+            spawned config max_spawn`` and unknown members, all plain.
         report: What the load found; clean or a recovered prefix.
     """
 
@@ -59,15 +87,10 @@ class Loaded:
     report: RecoveryReport
 
 
-@dataclass(frozen=True, slots=True)
-class _Capture:
-    base: bytes
-    journal: bytes | ReasonCode
-
-
 def load_checkpoint(
     path: Path | str,
     *,
+    live: bool = False,
     system: Os = OS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Loaded:
@@ -75,161 +98,379 @@ def load_checkpoint(
 
     Args:
         path: Of ``checkpoint.json``; its journal is looked for beside it.
+        live: A writer is known to be at work and this is for display: what looks
+            unfinished is read again shortly (SPEC F-49). A resume leaves it out.
         system: The system calls.
-        sleep: How to wait between attempts, in seconds.
+        sleep: How to wait, in seconds.
 
     Returns:
-        The state and the report.
+        The state, which is the caller's own, and the report.
 
     Raises:
         CheckpointVersionError: The version is unknown, ambiguous or missing.
         CheckpointRefused: Anything else that keeps it from being used; ``report`` says
             what, ``prefix`` is the state before a bad record, for inspection alone.
     """
-    path = Path(path)
-    attempts = 0
-    try:
-        with Directory.open(path.parent, system=system) as directory:
-            for attempts in range(1, ATTEMPTS + 1):
-                captured = _capture(directory, path.name)
-                if captured is not None:
-                    return _decoded(captured, attempts)
-                sleep(min(0.001 * attempts, 0.01))
-    except FileMissingError:
-        _refuse(ReasonCode.BASE_MISSING, "base", attempts=max(1, attempts))
-    except (FileTypeError, OSError, ValueError):
-        _refuse(ReasonCode.BASE_UNREADABLE, "base", attempts=max(1, attempts))
-    return _refuse(ReasonCode.INCOHERENT_UNIT, "unit", attempts=attempts)
+    return Follower(path, system=system, sleep=sleep).poll(live=live)
 
 
-def _capture(directory: Directory, name: str) -> _Capture | None:
-    """Read a pair that belongs together; None when the base was replaced meanwhile."""
-    with directory.reading(name) as base:
-        before = directory.system.fstat(base)
+class Follower:
+    """Loads one checkpoint again and again, at the cost of what is new."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        system: Os = OS,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Remember where it is; nothing is read yet.
+
+        Args:
+            path: Of ``checkpoint.json``.
+            system: The system calls.
+            sleep: How to wait, in seconds.
+        """
+        self._path = Path(path)
+        self._system = system
+        self._sleep = sleep
+        self._outcome: _Outcome | None = None
+
+    def poll(self, *, live: bool = False) -> Loaded:
+        """Return what the checkpoint holds now.
+
+        A change of the journal costs its new bytes, and a copy of the containers that
+        it changes; anything else that changed costs a load. Files that change in
+        place, without another size or time, are not noticed.
+
+        Args:
+            live: As for :func:`load_checkpoint`.
+
+        Returns:
+            The very object of the last poll when nothing changed. Polls share what did
+            not change, so states are not to be changed while polls go on.
+
+        Raises:
+            CheckpointRefused: As for :func:`load_checkpoint`.
+        """
+        outcome = self._look()
+        for pause in _GRACE if live else ():
+            if not outcome.unfinished():
+                break
+            self._sleep(pause)
+            outcome = self._look()
+        return outcome.value()
+
+    def _look(self) -> _Outcome:
+        known = self._outcome
         try:
-            with directory.reading(name + JOURNAL_SUFFIX) as journal:
-                pinned = directory.identity_of(name) == Identity.of(before)
-                base_bytes = _read(directory.system, base)
-                journal_bytes: bytes | ReasonCode = _read(directory.system, journal)
+            with Directory.open(self._path.parent, system=self._system) as directory:
+                outcome = None if known is None else self._grown(directory, known)
+                if outcome is None:
+                    outcome = self._load(directory)
         except FileMissingError:
-            journal_bytes = ReasonCode.JOURNAL_MISSING
+            outcome = _refused(_refusal(ReasonCode.BASE_MISSING, "base"))
+        except (FileTypeError, OSError, ValueError):  # ValueError: NUL in the path
+            outcome = _refused(_refusal(ReasonCode.BASE_UNREADABLE, "base"))
+        self._outcome = outcome
+        return outcome
+
+    def _load(self, directory: Directory) -> _Outcome:
+        """Capture the unit and decode it, from nothing."""
+        for attempt in range(1, ATTEMPTS + 1):
+            with _pinned(directory, self._path.name) as pair:
+                if pair is not None:
+                    outcome = _decoded(directory.system, pair, attempt)
+                    after = _Mark.of(directory.system.fstat(pair.base))
+                    if pair.marks.base and after.content == pair.marks.base.content:
+                        return outcome
+            self._sleep(min(0.001 * attempt, 0.01))
+        return _refused(_refusal(ReasonCode.INCOHERENT_UNIT, "unit", attempts=ATTEMPTS))
+
+    def _grown(self, directory: Directory, known: _Outcome) -> _Outcome | None:
+        """Bring a known unit up to date; None when it has to be loaded."""
+        name, marks = self._path.name, known.marks
+        if marks.base is None or _Mark.at(directory, name) != marks.base:
+            return None
+        journal = _Mark.at(directory, name + JOURNAL_SUFFIX)
+        if journal == marks.journal:
+            return known
+        if known.run is None or journal is None or marks.journal is None:
+            return None
+        if journal.object != marks.journal.object or journal.size <= marks.journal.size:
+            return None
+        try:
+            with directory.reading(name + JOURNAL_SUFFIX) as fd:
+                opened = _Mark.of(self._system.fstat(fd))
+                valid = known.run.valid_bytes
+                new = b"".join(_read(self._system, fd, _WINDOW, valid))
+        except (FileMissingError, FileTypeError, OSError):
+            return None
+        if opened.object != journal.object or _Mark.at(directory, name) != marks.base:
+            return None
+        known.run.rewind()
+        known.run.feed(new)
+        return _folded(known.run, _Marks(marks.base, opened), attempts=1)
+
+
+# --- capture
+
+
+class _Mark(NamedTuple):
+    """What tells a file, and its present content, from others."""
+
+    object: Identity
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> _Mark:
+        """Take it from a stat result."""
+        times = (found.st_mtime_ns, found.st_ctime_ns)
+        return cls(Identity.of(found), found.st_size, *times)
+
+    @property
+    def content(self) -> tuple[int, int]:
+        """What changes when somebody writes into the file."""
+        return self.size, self.modified
+
+    @classmethod
+    def at(cls, directory: Directory, name: str) -> _Mark | None:
+        """Take it from a name; None when nothing is there."""
+        found = directory.stat(name)
+        return None if found is None else cls.of(found)
+
+
+class _Marks(NamedTuple):
+    """Marks of a unit; None where there was no file or none that is known."""
+
+    base: _Mark | None = None
+    journal: _Mark | None = None
+
+
+class _Pair(NamedTuple):
+    """A unit held open: two files that belong together.
+
+    Attributes:
+        base: Descriptor of the base.
+        journal: Descriptor of the journal, or why there is none.
+        marks: Of both, taken before anything was read.
+    """
+
+    base: int
+    journal: int | ReasonCode
+    marks: _Marks
+
+
+@contextlib.contextmanager
+def _pinned(directory: Directory, name: str) -> Iterator[_Pair | None]:
+    """Hold a unit open; gives None when the base was replaced meanwhile."""
+    system = directory.system
+    with contextlib.ExitStack() as held:
+        base = held.enter_context(directory.reading(name))
+        base_mark, journal_mark = _Mark.of(system.fstat(base)), None
+        journal: int | ReasonCode
+        try:
+            fd = held.enter_context(directory.reading(name + JOURNAL_SUFFIX))
+            journal, journal_mark = fd, _Mark.of(system.fstat(fd))
+        except FileMissingError:
+            journal = ReasonCode.JOURNAL_MISSING
         except (FileTypeError, OSError):
-            journal_bytes = ReasonCode.JOURNAL_UNREADABLE
-        if isinstance(journal_bytes, ReasonCode):
-            base_bytes = _read(directory.system, base)
-            pinned = directory.identity_of(name) == Identity.of(before)
-        after = directory.system.fstat(base)
-    unchanged = (before.st_size, before.st_mtime_ns) == (
-        after.st_size,
-        after.st_mtime_ns,
-    )
-    return _Capture(base_bytes, journal_bytes) if pinned and unchanged else None
+            journal = ReasonCode.JOURNAL_UNREADABLE
+        if directory.identity_of(name) == base_mark.object:
+            yield _Pair(base, journal, _Marks(base_mark, journal_mark))
+        else:
+            yield None
 
 
-def _read(system: Os, fd: int) -> bytes:
-    """Read a file from where its descriptor stands to its present end."""
-    chunks = []
-    while chunk := system.read(fd, _CHUNK):
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+def _read(system: Os, fd: int, size: int, start: int = 0) -> Iterator[bytes]:
+    """Read an open file from a place to its present end.
+
+    Args:
+        system: The system calls.
+        fd: Of the file.
+        size: Bytes to ask for at first; each further call asks for twice as many, so
+            that a reader who keeps a rest keeps it few times.
+        start: Where to begin.
+    """
+    while chunk := system.pread(fd, size, start):
+        yield chunk
+        start += len(chunk)
+        size *= 2
 
 
-class _Notes:
-    """Parses a base once for every version and notes what strictness would refuse."""
-
-    def __init__(self) -> None:
-        self.fault: ReasonCode | None = None
-        self.root: list[tuple[str, Json]] | None = None
-
-    def pairs(self, found: list[tuple[str, Json]]) -> dict[str, Json]:
-        made = dict(found)
-        if len(made) != len(found):
-            self.fault = self.fault or ReasonCode.BASE_DUPLICATE_MEMBER
-        self.root = found
-        return made
-
-    def number(self, text: str) -> float:
-        value = float(text)
-        if value - value != 0.0:
-            self.fault = self.fault or ReasonCode.BASE_NONFINITE_NUMBER
-        return value
+# --- decoding
 
 
-def _parse(data: bytes) -> tuple[dict[str, Json], _Notes] | None:
-    notes = _Notes()
-    decoder = json.JSONDecoder(
-        object_pairs_hook=notes.pairs,
-        parse_float=notes.number,
-        parse_constant=notes.number,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """How a look at a unit ended.
+
+    Attributes:
+        result: What was loaded, or why it was refused.
+        marks: Of the files it came from.
+        run: What folds further records in; None where nothing can follow.
+    """
+
+    result: Loaded | CheckpointRefused
+    marks: _Marks
+    run: v3.Replay | None = None
+
+    def value(self) -> Loaded:
+        """Return or raise the result."""
+        if isinstance(self.result, CheckpointRefused):
+            raise self.result.with_traceback(None)
+        return self.result
+
+    def unfinished(self) -> bool:
+        """Tell whether a writer at work may have caused this."""
+        report = self.result.report
+        if not isinstance(report, RecoveryReport):
+            return False
+        if report.status is RecoveryStatus.REFUSED:
+            return report.reasons[-1].code in _PASSING
+        return report.status is RecoveryStatus.RECOVERED_PREFIX
+
+
+def _refused(error: CheckpointRefused, marks: _Marks | None = None) -> _Outcome:
+    return _Outcome(result=error, marks=marks or _Marks())
+
+
+class _Document(NamedTuple):
+    """A parsed base.
+
+    Attributes:
+        members: Of its root.
+        versions: How often its root declares a version.
+        fault: What version 3 refuses in it, although it can be parsed.
+    """
+
+    members: dict[str, Json]
+    versions: int
+    fault: ReasonCode | None
+
+
+_FAULTS = {
+    "duplicate": ReasonCode.BASE_DUPLICATE_MEMBER,
+    "nonfinite": ReasonCode.BASE_NONFINITE_NUMBER,
+}
+
+
+def _parse(data: bytes) -> _Document | None:
+    """Parse a base for whichever version it is; None when it is no JSON object."""
     try:
-        document = decoder.decode(data.decode("utf-8"))
-    except (ValueError, RecursionError):
+        value = loads_strict(data)
+    except JsonError as error:
+        fault = _FAULTS.get(error.kind)
+        return None if fault is None else _parse_leniently(data, fault)
+    if not isinstance(value, dict):
         return None
-    return (document, notes) if isinstance(document, dict) else None
+    return _Document(value, int("version" in value), None)
 
 
-def _decoded(captured: _Capture, attempts: int) -> Loaded:
-    parsed = _parse(captured.base)
-    if parsed is None:
-        _refuse(ReasonCode.BASE_MALFORMED, "base", attempts=attempts)
-    document, notes = parsed
-    if sum(name == "version" for name, _ in notes.root or ()) > 1:
-        _refuse(ReasonCode.VERSION_AMBIGUOUS, "base", attempts=attempts)
-    version = document.get("version")
+def _parse_leniently(data: bytes, fault: ReasonCode) -> _Document | None:
+    """Parse what older programs wrote, the last of equal members winning."""
+    root: list[tuple[str, Json]] = []
+
+    def pairs(found: list[tuple[str, Json]]) -> dict[str, Json]:
+        nonlocal root
+        root = found
+        return dict(found)
+
+    value = json.loads(str(data, "utf-8"), object_pairs_hook=pairs)
+    if not isinstance(value, dict) or too_deep(value):
+        return None
+    return _Document(value, sum(name == "version" for name, _ in root), fault)
+
+
+def _decoded(system: Os, pair: _Pair, attempts: int) -> _Outcome:
+    try:
+        return _dispatched(system, pair, attempts)
+    except CheckpointRefused as error:
+        return _refused(error, pair.marks)
+
+
+def _dispatched(system: Os, pair: _Pair, attempts: int) -> _Outcome:
+    """Read and decode a unit by its declared version."""
+    size = pair.marks.base.size if pair.marks.base else 0
+    document = _parse(b"".join(_read(system, pair.base, size + 1)))
+    if document is None:
+        _refuse(ReasonCode.BASE_MALFORMED, attempts=attempts)
+    if document.versions > 1:
+        _refuse(ReasonCode.VERSION_AMBIGUOUS, attempts=attempts)
+    version = document.members.get("version")
     if type(version) is not int or version not in _KNOWN:
-        known = version if type(version) is int else None
-        _refuse(
-            ReasonCode.VERSION_UNSUPPORTED, "base", attempts=attempts, version=known
-        )
+        declared = version if type(version) is int else None
+        _refuse(ReasonCode.VERSION_UNSUPPORTED, attempts=attempts, version=declared)
     if version == v3.VERSION:
-        return _journaled(captured, document, notes.fault, attempts)
-    found = v2.decode(document)
+        return _journaled(system, pair, document, attempts)
+    found = v2.decode(document.members)
     if isinstance(found, ReasonCode):
-        _refuse(found, "base", attempts=attempts, version=version)
+        _refuse(found, attempts=attempts, version=version)
     report = RecoveryReport(checkpoint_version=version, attempts=attempts)
-    return Loaded(state=_plain(version, found), report=report)
+    loaded = Loaded(state=_plain(version, found), report=report)
+    return _Outcome(result=loaded, marks=pair.marks)
 
 
-def _journaled(
-    captured: _Capture,
-    document: dict[str, Json],
-    fault: ReasonCode | None,
-    attempts: int,
-) -> Loaded:
-    found = fault or v3.decode_base(document)
+def _journaled(system: Os, pair: _Pair, document: _Document, attempts: int) -> _Outcome:
+    found = document.fault or v3.decode_base(document.members)
     if isinstance(found, ReasonCode):
-        _refuse(found, "base", attempts=attempts, version=v3.VERSION)
-    if isinstance(captured.journal, ReasonCode):
-        _refuse(
-            captured.journal,
-            "journal",
-            attempts=attempts,
-            version=v3.VERSION,
-            generation=found.generation,
-        )
-    run = v3.Replay(found)
-    run.feed(captured.journal)
+        _refuse(found, attempts=attempts, version=v3.VERSION)
+    reason = pair.journal
+    if not isinstance(reason, ReasonCode):
+        run = v3.Replay(found)
+        try:
+            for part in _read(system, reason, _WINDOW):
+                run.feed(part)
+            return _folded(run, pair.marks, attempts=attempts)
+        except OSError:
+            reason = ReasonCode.JOURNAL_UNREADABLE
+    error = _refusal(
+        reason,
+        "journal",
+        attempts=attempts,
+        version=v3.VERSION,
+        generation=found.generation,
+    )
+    return _refused(error, pair.marks)
+
+
+def _folded(run: v3.Replay, marks: _Marks, *, attempts: int) -> _Outcome:
     report = run.report(attempts=attempts)
     state = _plain(v3.VERSION, run.state())
     if run.fatal is not None:
-        raise refusal(report, prefix=state)
-    return Loaded(state=state, report=report)
+        return _refused(_error(report, prefix=state), marks)
+    return _Outcome(result=Loaded(state=state, report=report), marks=marks, run=run)
 
 
 def _plain(version: int, state: State) -> dict[str, Json]:
     return {"version": version, "max_spawn": None, **state.plain()}
 
 
+# --- refusing
+
+
 def _refuse(
     code: ReasonCode,
-    where: Any,
     *,
     attempts: int,
     version: int | None = None,
-    generation: str | None = None,
 ) -> NoReturn:
-    raise refusal(
+    """Refuse a base."""
+    raise _refusal(code, "base", attempts=attempts, version=version)
+
+
+def _refusal(
+    code: ReasonCode,
+    where: Literal["base", "journal", "unit"],
+    *,
+    attempts: int = 1,
+    version: int | None = None,
+    generation: str | None = None,
+) -> CheckpointRefused:
+    """Make the error of a unit whose journal was not read."""
+    return _error(
         RecoveryReport(
             checkpoint_version=version,
             generation=generation,
@@ -237,22 +478,19 @@ def _refuse(
             attempts=attempts,
             reasons=(Reason(code=code, fatal=True, where=where),),
         )
-    ) from None
+    )
 
 
-def refusal(
+def _error(
     report: RecoveryReport, *, prefix: dict[str, Json] | None = None
 ) -> CheckpointRefused:
     """Make the typed error of a refused report."""
     reason = report.reasons[-1]
-    where = str(reason.where)
+    where: str = reason.where
     if reason.line is not None:
         where += f" line {reason.line}, byte {reason.offset}"
-    kind = (
-        CheckpointVersionError
-        if reason.code.startswith("version_")
-        else CheckpointRefused
-    )
+    version = (ReasonCode.VERSION_AMBIGUOUS, ReasonCode.VERSION_UNSUPPORTED)
+    kind = CheckpointVersionError if reason.code in version else CheckpointRefused
     return kind(
         f"checkpoint refused: {reason.code} ({where})",
         report=report,

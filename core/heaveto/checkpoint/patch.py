@@ -16,10 +16,9 @@ Pure; safe in any thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import chain, islice
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from heaveto.checkpoint.alignment import align
 from heaveto.errors import CheckpointError
@@ -27,9 +26,9 @@ from heaveto.frozen import Chunk, Wide, array_items, is_array, is_object, object
 from heaveto.jsonvalue import Frozen, Json, same, weight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Op", "PatchError", "apply", "apply_in_place", "check", "diff"]
+__all__ = ["Editing", "Op", "PatchError", "apply", "check", "diff"]
 
 Op: TypeAlias = dict[str, Frozen]
 """An operation whose value, where it has one, is frozen."""
@@ -297,28 +296,7 @@ def apply(document: Json, ops: Sequence[Json]) -> Json:
         PatchError: Nothing was applied.
     """
     check(ops)
-    return _run(document, ops, _Copying())
-
-
-def apply_in_place(document: Json, ops: Sequence[Json]) -> Json:
-    """Apply a checked patch to a document that the caller owns, whole or not at all.
-
-    Args:
-        document: A plain object; changed, and restored when an operation is refused.
-        ops: As for :func:`apply`, after :func:`check`; their values become part of it.
-
-    Returns:
-        The document, which is another object after a replacement of the root.
-
-    Raises:
-        PatchError: The document is as it was.
-    """
-    undoing = _Undoing()
-    try:
-        return _run(document, ops, undoing)
-    except PatchError:
-        undoing.undo()
-        raise
+    return Editing(owner=False).apply(document, ops)
 
 
 def check(ops: Json) -> None:
@@ -344,81 +322,120 @@ def _well_formed(op: Json) -> bool:
         return False
     if path == "":
         return verb == "replace" and isinstance(op["value"], dict)
-    return path[0] == "/" and not _BAD_TILDE.search(path)
+    return path[0] == "/" and ("~" not in path or not _BAD_TILDE.search(path))
 
 
-class _Copying:
-    """Lets a patch change copies of the containers on its way, each copied once."""
+class Editing:
+    """Applies checked patches to a document, one after the other, each whole or not.
 
-    def __init__(self) -> None:
-        self._own: dict[int, Json] = {}
+    One owner, one thread.
+    """
 
-    def own(self, box: Json) -> Json:
-        """Return a container that may be changed instead of the one given."""
-        if id(box) in self._own:
+    def __init__(self, *, owner: bool) -> None:
+        """Say whose the document is.
+
+        Args:
+            owner: True: all of it may be changed. False: others hold it too, so every
+                container on the way of a patch is copied, once, before it is changed.
+        """
+        self._copies: dict[int, Json] | None = None if owner else {}
+        self._back: list[Callable[[], object]] = []
+
+    def apply(self, document: Json, ops: Sequence[Json]) -> Json:
+        """Return the document after a patch.
+
+        Args:
+            document: What the last call returned, or the first one.
+            ops: As :func:`check` accepts them; their values become part of it.
+
+        Raises:
+            PatchError: ``patch_conflict``; the document says what it said before.
+        """
+        for index, op in enumerate(ops):
+            if op["path"] == "":
+                document = op["value"]
+                continue
+            made = self._own(document)
+            if made is None or not self._step(made, _tokens(op["path"]), op):
+                while self._back:
+                    self._back.pop()()
+                raise PatchError("patch_conflict", index)
+            document = made
+        self._back.clear()
+        return document
+
+    def _own(self, box: Json) -> Json | None:
+        """Return a container that may be changed instead of this one; None: it is none.
+
+        A copy says what its original says, so it needs no way back.
+        """
+        if type(box) is not dict and type(box) is not list:
+            return None
+        if self._copies is None or id(box) in self._copies:
             return box
         made = box.copy()
-        self._own[id(made)] = made
+        self._copies[id(made)] = made
         return made
 
-    def done(self, back: Callable[[], object]) -> None:
-        """Take note of nothing: the original is untouched."""
-
-
-class _Undoing:
-    """Lets a patch change the document itself and remembers the way back."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], object]] = []
-
-    def own(self, box: Json) -> Json:
-        """Return the container itself."""
-        return box
-
-    def done(self, back: Callable[[], object]) -> None:
-        """Remember how to take a change back."""
-        self._steps.append(back)
-
-    def undo(self) -> None:
-        """Go all the way back."""
-        while self._steps:
-            self._steps.pop()()
-
-
-def _run(document: Json, ops: Sequence[Json], care: _Copying | _Undoing) -> Json:
-    for index, op in enumerate(ops):
-        path = op["path"]
-        if path == "":
-            document = op["value"]
-            continue
-        tokens = path[1:].split("/")
-        if "~" in path:
-            tokens = [t.replace("~1", "/").replace("~0", "~") for t in tokens]
-        if type(document) not in (dict, list):
-            raise PatchError("patch_conflict", index)
-        document = care.own(document)
-        box = _walk(document, tokens, care)
-        if box is None or not _STEPS[type(box)](box, tokens[-1], op, care):
-            raise PatchError("patch_conflict", index)
-    return document
-
-
-def _walk(box: Json, tokens: list[str], care: _Copying | _Undoing) -> Json | None:
-    """Follow all tokens but the last to a container; None when there is none."""
-    for token in tokens[:-1]:
+    def _step(self, box: Json, tokens: list[str], op: Json) -> bool:
+        """Follow all tokens but the last, then change what the last one names."""
+        for token in tokens[:-1]:
+            place = token if type(box) is dict else _index(token, len(box) - 1)
+            if place is None or (type(box) is dict and place not in box):
+                return False
+            inner = self._own(box[place])
+            if inner is None:
+                return False
+            box[place] = inner
+            box = inner
         if type(box) is dict:
-            if token not in box:
-                return None
-            place: Any = token
+            return self._change_object(box, tokens[-1], op)
+        return self._change_array(box, tokens[-1], op)
+
+    def _change_object(self, box: dict[str, Json], name: str, op: Json) -> bool:
+        verb = op["op"]
+        if (name in box) == (verb == "add"):
+            return False
+        if verb == "add":
+            box[name] = op["value"]
+            self._back.append(lambda: box.pop(name))
+            return True
+        before = box[name]
+        self._back.append(lambda: box.__setitem__(name, before))
+        if verb == "remove":
+            del box[name]
         else:
-            place = _index(token, len(box) - 1)
-            if place is None:
-                return None
-        inner = box[place]
-        if type(inner) not in (dict, list):
-            return None
-        box[place] = box = care.own(inner)
-    return box
+            box[name] = op["value"]
+        return True
+
+    def _change_array(self, box: list[Json], token: str, op: Json) -> bool:
+        verb = op["op"]
+        if verb == "add":
+            at = len(box) if token == "-" else _index(token, len(box))
+        else:
+            at = _index(token, len(box) - 1)
+        if at is None:
+            return False
+        place = at
+        if verb == "add":
+            box.insert(place, op["value"])
+            self._back.append(lambda: box.pop(place))
+            return True
+        before = box[place]
+        if verb == "remove":
+            del box[place]
+            self._back.append(lambda: box.insert(place, before))
+        else:
+            box[place] = op["value"]
+            self._back.append(lambda: box.__setitem__(place, before))
+        return True
+
+
+def _tokens(path: str) -> list[str]:
+    tokens = path[1:].split("/")
+    if "~" in path:
+        return [token.replace("~1", "/").replace("~0", "~") for token in tokens]
+    return tokens
 
 
 def _index(token: str, highest: int) -> int | None:
@@ -427,53 +444,3 @@ def _index(token: str, highest: int) -> int | None:
         return None
     at = int(token)
     return at if at <= highest else None
-
-
-def _step_object(
-    box: dict[str, Json], name: str, op: Json, care: _Copying | _Undoing
-) -> bool:
-    verb = op["op"]
-    if (name in box) == (verb == "add"):
-        return False
-    if verb == "add":
-        box[name] = op["value"]
-        care.done(lambda: box.pop(name))
-        return True
-    before = box[name]
-    care.done(lambda: box.__setitem__(name, before))
-    if verb == "remove":
-        del box[name]
-    else:
-        box[name] = op["value"]
-    return True
-
-
-def _step_array(
-    box: list[Json], token: str, op: Json, care: _Copying | _Undoing
-) -> bool:
-    verb = op["op"]
-    if verb == "add":
-        at = len(box) if token == "-" else _index(token, len(box))
-        if at is None:
-            return False
-        here = at
-        box.insert(here, op["value"])
-        care.done(lambda: box.pop(here))
-        return True
-    at = _index(token, len(box) - 1)
-    if at is None:
-        return False
-    there, before = at, box[at]
-    if verb == "remove":
-        del box[there]
-        care.done(lambda: box.insert(there, before))
-    else:
-        box[there] = op["value"]
-        care.done(lambda: box.__setitem__(there, before))
-    return True
-
-
-_STEPS: dict[type, Callable[[Any, str, Json, Any], bool]] = {
-    dict: _step_object,
-    list: _step_array,
-}
