@@ -150,9 +150,7 @@ def summary(
         ),
         "generation_dir": None,
         "started_at": NOW - age,
-        "ended_at": None
-        if not over
-        else NOW - (age / 2 if ended is None else ended),
+        "ended_at": None if not over else NOW - (age / 2 if ended is None else ended),
         "deadline_at": None,
         "resumed_from": None,
         "superseded_by": None,
@@ -237,7 +235,11 @@ def cache_review() -> RunDetail:
             ),
             operation("evaluator", Op.WAITING, needs=["writer", "contrarian-retry"]),
         ],
-        [control(0xF2C0A9D4, "pause", "applied", age=38, applied=0.2, result="applied")],
+        [
+            control(
+                0xF2C0A9D4, "pause", "applied", age=38, applied=0.2, result="applied"
+            )
+        ],
         links=[
             LinkView(
                 head="analyst-id",

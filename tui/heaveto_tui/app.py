@@ -10,28 +10,22 @@ happens.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import App
 from textual.binding import Binding
 
-from heaveto.text import duration, short_id
+from heaveto.text import short_id
 from heaveto_tui.feed import Feed
 from heaveto_tui.lines import Look
-from heaveto_tui.presentation import Clock, control_word, is_over
-from heaveto_tui.screens.controls import ControlsScreen
-from heaveto_tui.screens.dialogs import Choice, Overlay
-from heaveto_tui.screens.help import Help
-from heaveto_tui.screens.operation import OperationScreen
-from heaveto_tui.screens.palette import Palette as Commands
-from heaveto_tui.screens.place import Place
-from heaveto_tui.screens.run import RunScreen
+from heaveto_tui.presentation import Clock
+from heaveto_tui.screens.place import Overlay, Place
 from heaveto_tui.screens.runs import RunsScreen
-from heaveto_tui.screens.steering import STEERING, steer
 from heaveto_tui.state import Settings, Store
 from heaveto_tui.terminal import Changes, Shadow, pieces_of
 from heaveto_tui.theme import PALETTES, Painter, theme_of
-from heaveto_tui.widgets.run_table import run_key
+from heaveto_tui.wording import delivery_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -41,6 +35,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from heaveto.cli.console import ConsoleOptions
+    from heaveto.observe.snapshot import ControlView, RunDetail
     from heaveto_tui.feed import Source
     from heaveto_tui.messages import (
         Answer,
@@ -52,7 +47,7 @@ if TYPE_CHECKING:
     )
     from heaveto_tui.theme import Palette
 
-__all__ = ["HeavetoApp", "run_console"]
+__all__ = ["PERFORM", "HeavetoApp", "run_console"]
 
 FRAME_S = 0.1
 """Seconds between two drawings: 10 Hz."""
@@ -75,7 +70,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
         *,
         homes: tuple[str, ...],
         usual: tuple[str, ...] = (),
-        target: str | None = None,
+        target: Hashable | None = None,
         palette: Palette | None = None,
         look: Look | None = None,
         clock: Clock | None = None,
@@ -88,7 +83,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
             source: What is read from.
             homes: The open homes, as paths.
             usual: Homes that a command opens without being told to.
-            target: A run to open, as typed.
+            target: The key of a run to open.
             palette: Colours.
             look: How text is spelled.
             clock: How moments are told.
@@ -108,8 +103,10 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self._shadow = Shadow(system)
         self.last_word = ""
         self._target = target
-        self._places: dict[str, Place] = {}
+        self.places: dict[str, Place] = {}
         self._due = False
+        self._drawn_at = float("-inf")
+        self._late = False
         self._stale = False
         self._pending: Answer | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -119,16 +116,9 @@ class HeavetoApp(App[int], inherit_bindings=False):
     def on_mount(self) -> None:
         """Install the places and start reading."""
         self.app_resume_signal.subscribe(self, self._repaint)
-        self._places = {
-            "runs": RunsScreen(self),
-            "run": RunScreen(self),
-            "operation": OperationScreen(self),
-            "controls": ControlsScreen(self),
-        }
-        for name, place in self._places.items():
-            self.install_screen(place, name)
-        self.push_screen("runs")
+        self.push_screen(self.place_named("runs"))
         self._reader = asyncio.create_task(self.feed.run())
+        self._reader.add_done_callback(self._reader_ended)
         self.set_interval(TICK_S, self._tick)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
@@ -136,6 +126,9 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
         The drawing library repaints regions; see :mod:`heaveto_tui.terminal`.
         """
+        if getattr(self._driver, "behind", False):
+            self._catch_up_later()
+            return
         shadow = self._shadow
         if self.is_headless or self._batch_count:
             super()._display(screen, renderable)
@@ -152,11 +145,43 @@ class HeavetoApp(App[int], inherit_bindings=False):
         else:
             self.post_display_hook()
 
+    def _reader_ended(self, task: asyncio.Task[None]) -> None:
+        """End with a report when the feed broke: it has no other way to be seen."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            if isinstance(cause, Exception):
+                self._handle_exception(cause)
+
     async def on_unmount(self) -> None:
         """Stop reading."""
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
+
+    def _catch_up_later(self) -> None:
+        """Draw everything again once the terminal takes it: nothing piles up."""
+        if not self._late:
+            self._late = True
+            self.set_timer(FRAME_S, self._catch_up)
+        self.post_display_hook()
+
+    def _catch_up(self) -> None:
+        self._late = False
+        self.refresh(layout=True)
+
+    def _set_pointer_shape(self, shape: str) -> None:
+        """Leave the pointer alone: not every terminal ignores being told."""
+
+    def place_named(self, name: str) -> Place:
+        """Return a place, made and kept when it is first asked for.
+
+        What is not in view at the start is not even imported before its first use.
+        """
+        place = self.places.get(name)
+        if place is None:
+            place = self.places[name] = _make_place(name, self)
+            self.install_screen(place, name)
+        return place
 
     def _repaint(self, app: App[Any]) -> None:
         """Draw every cell again: something else was on the screen."""
@@ -210,51 +235,62 @@ class HeavetoApp(App[int], inherit_bindings=False):
     def _progress(self) -> None:
         """Tell in the last word how far the last control came."""
         answer = self._pending
-        if answer is None:
+        found = None if answer is None else self._find_control(answer.control_id)
+        if answer is None or found is None:
             return
-        for run, _ in self.store.runs():
-            detail = self.store.detail(run)
-            if detail is None:
-                continue
+        control, detail = found
+        told = delivery_words(control, detail)
+        if told is None or told == answer.text:
+            return
+        now = self.settings.now()
+        self._pending = replace(answer, text=told)
+        self.say(f"{self.clock.moment(now, now)}  {self.painter.look.plain(told)}")
+        if (
+            control.klass != "applied"
+            or control.verb != "message"
+            or control.rendered_into is not None
+        ):
+            self._pending = None
+
+    def _find_control(
+        self, control_id: str | None
+    ) -> tuple[ControlView, RunDetail] | None:
+        """Return a control and its run, where it has been read."""
+        for detail in self.store.details():
             for control in detail.controls:
-                if control.id != answer.control_id:
-                    continue
-                word = control_word(control, over=is_over(detail.run))
-                if word in {"queued", "taken"}:
-                    return
-                took = ""
-                if control.applied_at is not None:
-                    took = f" after {duration(control.applied_at - control.created_at)}"
-                stamp = self.clock.moment(self.settings.now(), self.settings.now())
-                self.say(
-                    f"{stamp}  {control.verb} {short_id(control.id)} {word}{took}."
-                )
-                self._pending = None
-                return
+                if control.id == control_id:
+                    return control, detail
+        return None
 
     def _open_target(self) -> None:
         """Go to the run that was asked for at the start."""
         if self._target is None:
             return
-        found = self.store.by_prefix(self._target)
-        if len(found) == 1:
-            self.choose_run(run_key(found[0]))
-            self.go("run")
-        elif found:
-            self.say(f"{len(found)} runs begin with {self._target}. Give more of it.")
-        else:
-            self.say(f"No run begins with {self._target}.")
+        if self.store.run(self._target) is None:
+            self.say("The run that was asked for is not there any more.")
+            return
+        self.choose_run(self._target)
+        self.go("run")
 
     # --- drawing
 
     def soon(self) -> None:
-        """Draw within a tenth of a second; once, however often it is asked."""
-        if not self._due:
-            self._due = True
-            self.set_timer(FRAME_S, self._draw)
+        """Draw now, or a tenth of a second after the last drawing, whatever is later.
+
+        However often it is asked meanwhile, it is one drawing.
+        """
+        if self._due:
+            return
+        self._due = True
+        wait = self._drawn_at + FRAME_S - self.settings.monotonic()
+        if wait <= 0:
+            self.call_next(self._draw)
+        else:
+            self.set_timer(wait, self._draw)
 
     def _draw(self) -> None:
         self._due = False
+        self._drawn_at = self.settings.monotonic()
         self.draw_now()
 
     def draw_now(self) -> None:
@@ -289,8 +325,9 @@ class HeavetoApp(App[int], inherit_bindings=False):
     def go(self, place: str) -> None:
         """Show another place."""
         self.last_word = ""
-        if self.place is not self._places[place]:
-            self.switch_screen(place)
+        wanted = self.place_named(place)
+        if self.place is not wanted:
+            self.switch_screen(wanted)
 
     def choose_run(self, key: Hashable | None) -> None:
         """Make a run the current one and keep it fresh."""
@@ -299,7 +336,10 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
     def open_operation(self, operation_id: str) -> None:
         """Show an operation of the current run."""
-        run_place, place = self._places["run"], self._places["operation"]
+        from heaveto_tui.screens.operation import OperationScreen
+        from heaveto_tui.screens.run import RunScreen
+
+        run_place, place = self.place_named("run"), self.place_named("operation")
         assert isinstance(run_place, RunScreen)
         assert isinstance(place, OperationScreen)
         run_place.select(operation_id)
@@ -311,7 +351,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
     def next_problem(self, step: int) -> None:
         """Go to the next run that needs somebody."""
-        runs = self._places["runs"]
+        runs = self.place_named("runs")
         assert isinstance(runs, RunsScreen)
         key = runs.problem_after(self.store.current, step)
         if key is None:
@@ -324,10 +364,12 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
     def perform(self, name: str, place: Place) -> None:
         """Do what belongs to no place in particular."""
-        if name in STEERING:
-            steer(name, place)
+        if name in PERFORM:
+            PERFORM[name](self, place)
             return
-        _PERFORM[name](self, place)
+        from heaveto_tui.screens.steering import steer
+
+        steer(name, place)
 
     def suspend_now(self, place: Place) -> None:
         """Go to the shell; ``fg`` comes back."""
@@ -345,11 +387,15 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
     def open_help(self, place: Place) -> None:
         """Show the keys of a place."""
+        from heaveto_tui.screens.help import Help
+
         self.push_screen(Help(self, place))
 
     def open_palette(self, place: Place) -> None:
         """Ask for any action, run or operation."""
-        palette = Commands(self, place)
+        from heaveto_tui.screens.palette import Palette
+
+        palette = Palette(self, place)
 
         def done(answer: str | None) -> None:
             found = palette.chosen
@@ -367,6 +413,8 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
     def open_copy(self, place: Place) -> None:
         """Offer what can be copied."""
+        from heaveto_tui.screens.dialogs import Choice
+
         run = place.run
         if run is None:
             return
@@ -416,7 +464,25 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
 STALE_S = 10.0
 
-_PERFORM: dict[str, Callable[[HeavetoApp, Place], None]] = {
+
+def _make_place(name: str, app: HeavetoApp) -> Place:
+    """Import and make a place."""
+    if name == "run":
+        from heaveto_tui.screens.run import RunScreen
+
+        return RunScreen(app)
+    if name == "operation":
+        from heaveto_tui.screens.operation import OperationScreen
+
+        return OperationScreen(app)
+    if name == "controls":
+        from heaveto_tui.screens.controls import ControlsScreen
+
+        return ControlsScreen(app)
+    return RunsScreen(app)
+
+
+PERFORM: dict[str, Callable[[HeavetoApp, Place], None]] = {
     "go.runs": lambda app, place: app.go("runs"),
     "go.run": lambda app, place: app.go("run"),
     "go.controls": lambda app, place: app.go("controls"),

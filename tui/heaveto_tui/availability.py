@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from heaveto.observe.snapshot import ControlView, RunDetail, RunSummary
 
-__all__ = ["STALE_AFTER", "Situation", "why_off"]
+__all__ = ["CHECKS", "STALE_AFTER", "Situation", "why_off"]
 
 STALE_AFTER = 10.0
 """Seconds without an answer from a home after which steering by it is off."""
@@ -64,7 +64,7 @@ class Situation:
 
 def why_off(name: str, at: Situation) -> str | None:
     """Return why an action does not work here and now, or None when it does."""
-    check = _CHECKS.get(name)
+    check = CHECKS.get(name)
     if check is None:
         return None
     return check(at)
@@ -207,7 +207,7 @@ def _follow(at: Situation) -> str | None:
     return None if at.live_output else "It has ended; nothing will come."
 
 
-_CHECKS: dict[str, Callable[[Situation], str | None]] = {
+CHECKS: dict[str, Callable[[Situation], str | None]] = {
     "go.run": _no_run,
     "go.controls": _no_run,
     "copy.menu": _no_run,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from heaveto.model import OperationStatus as Status
+from heaveto.model import RunState
 from heaveto.text import duration
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def message_effect(detail: RunDetail, look: Look) -> list[str]:
     reader = next_to_start(detail)
     if reader is None:
         return [first, "Nothing is left to start."]
-    when = ", once you resume" if reader.status is Status.PAUSED else ""
+    held = detail.run.state in {RunState.PAUSED, RunState.PAUSING}
+    when = ", once you resume" if held else ""
     return [
         first,
         f"Next to start is {look.plain(reader.name)}{when}. "

@@ -20,15 +20,17 @@ from heaveto.errors import HeavetoError, UsageError
 from heaveto.homes import resolve_homes
 from heaveto.observe import Observer
 from heaveto.observe.attention import is_live
+from heaveto.targets import resolve_target
 from heaveto.text import short_id
 from heaveto_tui.actions import KEYSETS
 from heaveto_tui.app import HeavetoApp
+from heaveto_tui.driver import TerminalDriver
 from heaveto_tui.lines import Look
 from heaveto_tui.state import Settings
 from heaveto_tui.theme import PALETTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from heaveto.cli.console import ConsoleOptions
     from heaveto_tui.actions import KeySet
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["choose_look", "choose_palette", "launch"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+_STDOUT = 1
 _EAST_ASIAN = ("zh", "ja", "ko")
 """Languages whose terminals draw many signs two cells wide."""
 
@@ -45,11 +48,10 @@ class LiveApp(HeavetoApp):
     """The console on a real terminal."""
 
     def on_mount(self) -> None:
-        """Take the signals, then begin."""
+        """Take the signals; the base begins."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._ended_by, number)
-        super().on_mount()
 
     def _ended_by(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)
@@ -66,6 +68,7 @@ def launch(options: ConsoleOptions) -> int:
 
     Raises:
         UsageError: An unknown theme or key set.
+        TargetError: The run that was asked for is not there.
         HomeError: A home is none.
     """
     environ = os.environ
@@ -82,9 +85,10 @@ def launch(options: ConsoleOptions) -> int:
         Observer(options.homes),
         homes=homes,
         usual=usual,
-        target=options.target,
+        target=_target(options),
         palette=palette,
         look=look,
+        driver_class=TerminalDriver,
         settings=Settings(
             read_only=options.read_only,
             motion=config.motion,
@@ -96,6 +100,18 @@ def launch(options: ConsoleOptions) -> int:
     return _run(app)
 
 
+def _target(options: ConsoleOptions) -> Hashable | None:
+    """Return the key of the run that was asked for, by the one target rule.
+
+    Raises:
+        TargetError: It names no run, or several.
+    """
+    if options.target is None:
+        return None
+    found = resolve_target(options.homes, options.target)
+    return (str(found.home.path), found.run_id or "", found.session_id or "")
+
+
 def _run(app: LiveApp) -> int:
     code = 0
     try:
@@ -105,9 +121,18 @@ def _run(app: LiveApp) -> int:
         for number in _SIGNALS:
             with contextlib.suppress(ValueError, OSError):
                 signal.signal(number, signal.SIG_DFL)
+    if not os.isatty(_STDOUT):
+        _let_go()
     with contextlib.suppress(OSError, ValueError):
         _last_words(app)
     return code
+
+
+def _let_go() -> None:
+    """Give what is still said nowhere to go: the terminal was closed meanwhile."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, _STDOUT)
+    os.close(nowhere)
 
 
 def _last_words(app: LiveApp) -> None:
@@ -115,7 +140,7 @@ def _last_words(app: LiveApp) -> None:
     if app.defect is not None:
         print(app.defect, file=sys.stderr)  # noqa: T201 - the terminal is ours again
         return
-    running = [run for run, _ in app.store.runs() if is_live(run)]
+    running = [run for run in app.store.runs() if is_live(run)]
     if running and not app.settings.demo:
         names = ", ".join(short_id(run.session_id or run.run_id) for run in running[:6])
         more = f" and {len(running) - 6} more" if len(running) > 6 else ""

@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING
 
 from heaveto.model import OperationStatus as Status
 from heaveto.model import Origin
+from heaveto_tui.presentation import is_unsaved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from heaveto.observe.snapshot import OperationView, RunDetail
 
-__all__ = ["Blocking", "Outline", "OutlineRow", "blocking", "note", "outline"]
+__all__ = [
+    "Blocking",
+    "Outline",
+    "OutlineRow",
+    "blocking",
+    "note",
+    "outline",
+    "signature",
+    "skipped_because",
+]
 
 _MAX_GUIDE = 12
 
@@ -260,7 +270,7 @@ def note(operation: OperationView, detail: RunDetail, *, over: bool) -> str:
         case Status.COMPLETED:
             return _done_note(operation, detail, over=over)
         case Status.SKIPPED:
-            return operation.reason or ""
+            return skipped_because(operation, detail)
         case Status.RUNNING:
             return _origin_note(operation, detail)
         case _:
@@ -275,6 +285,34 @@ _BY_STATUS = {
     Status.LOST: "was running when the process ended",
     Status.UNSTARTED: "never began in this run",
 }
+
+
+_CAUSES = {
+    "upstream_failed": (Status.FAILED, "failed"),
+    "upstream_cancelled": (Status.CANCELLED, "was cancelled"),
+    "upstream_skipped": (Status.SKIPPED, "was skipped"),
+    "gate_rejected": (Status.COMPLETED, "said no"),
+}
+
+
+def skipped_because(operation: OperationView, detail: RunDetail) -> str:
+    """Return why an operation was skipped, with the name of what was to blame."""
+    code = operation.reason or ""
+    if code == "condition_false":
+        return "its condition was not met"
+    status, verb = _CAUSES.get(code, (None, ""))
+    by_id = {each.id: each for each in detail.operations}
+    queue = list(operation.depends_on)
+    seen: set[str] = set()
+    while queue and status is not None:
+        head = by_id.get(queue.pop(0))
+        if head is None or head.id in seen:
+            continue
+        seen.add(head.id)
+        if head.status is status:
+            return f"{head.name} {verb}"
+        queue.extend(head.depends_on)
+    return code.replace("_", " ")
 
 
 def _waits(operation: OperationView, detail: RunDetail) -> str:
@@ -295,7 +333,7 @@ def _done_note(operation: OperationView, detail: RunDetail, *, over: bool) -> st
     """Tell what is still open about a finished operation."""
     if operation.stale:
         return "ran on a failed input"
-    if operation.persisted is False:
+    if is_unsaved(operation):
         return "never saved" if over else "finished, not saved"
     return _origin_note(operation, detail)
 

@@ -42,6 +42,7 @@ __all__ = [
     "counts",
     "is_live",
     "is_over",
+    "is_unsaved",
     "operation_face",
     "operation_time",
     "run_face",
@@ -233,11 +234,21 @@ def saved_face(operation: OperationView, *, over: bool) -> Face:
         return Face(DASH, "", "muted")
     if operation.persisted:
         return Face("yes", "", "text")
-    if operation.executed:
+    if is_unsaved(operation):
         return Face("no", "", "bad") if over else Face("not yet", "", "hold")
     if operation.status is OperationStatus.LOST:
         return Face("no", "", "bad")
     return Face(DASH, "", "muted")
+
+
+def is_unsaved(operation: OperationView) -> bool:
+    """Tell whether a result is there that a crash would lose."""
+    return operation.persisted is False and operation.status in _WITH_RESULT
+
+
+_WITH_RESULT = frozenset(
+    {OperationStatus.COMPLETED, OperationStatus.FAILED, OperationStatus.ESCALATED}
+)
 
 
 def operation_time(operation: OperationView, now: float) -> str:

@@ -8,22 +8,23 @@ its rank, so that a list of ten thousand costs what changed in it.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from heaveto.observe.attention import Group, Rank, rank
-from heaveto_tui.widgets.run_table import SORT_ORDER, run_key
+from heaveto.observe.attention import Group
+from heaveto_tui.widgets.run_table import SORT_ORDER, Seat, run_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from heaveto.observe.snapshot import HomeView, RunDetail, RunSummary
     from heaveto_tui.actions import KeySet
     from heaveto_tui.messages import OperationText
 
-__all__ = ["Draft", "Settings", "Store"]
+__all__ = ["Draft", "Settings", "Store", "home_option"]
 
 _DETAILS = 48
 """Runs kept whole; a detail is read again when it is asked for."""
@@ -89,7 +90,9 @@ class Store:
         self.current: Hashable | None = None
         self.drafts: dict[Hashable, Draft] = {}
         self.history: list[str] = []
-        self._runs: dict[Hashable, tuple[RunSummary, Rank]] = {}
+        self.version = 0
+        """Another number whenever a run is shown otherwise."""
+        self._runs: dict[Hashable, Seat] = {}
         self._details: OrderedDict[Hashable, RunDetail] = OrderedDict()
         self._texts: OrderedDict[tuple[str, str], OperationText] = OrderedDict()
 
@@ -100,30 +103,37 @@ class Store:
     ) -> bool:
         """Take a new list; tell whether anything in it differs from the old one."""
         before = self._runs
-        after: dict[Hashable, tuple[RunSummary, Rank]] = {}
+        after: dict[Hashable, Seat] = {}
         changed = len(runs) != len(before)
         for run in runs:
             key = run_key(run)
             known = before.get(key)
-            if known is not None and known[0] is run:
+            if known is not None and known.run is run:
                 after[key] = known
                 continue
             changed = True
-            after[key] = (run, rank(run))
+            after[key] = Seat(run)
         self._runs = after
-        changed = changed or not self.listed or sources != self.sources
+        self.version += changed
+        changed = (
+            changed or not self.listed or _problems(sources) != _problems(self.sources)
+        )
         self.sources = sources
         self.listed = True
         return changed
 
-    def runs(self) -> Iterator[tuple[RunSummary, Rank]]:
-        """Yield every run with its rank."""
-        return iter(self._runs.values())
+    def seats(self) -> Iterable[Seat]:
+        """Return every run with what the list needs of it."""
+        return self._runs.values()
+
+    def runs(self) -> Iterator[RunSummary]:
+        """Yield every run."""
+        return (seat.run for seat in self._runs.values())
 
     def run(self, key: Hashable | None) -> RunSummary | None:
         """Return a run by its key."""
         found = None if key is None else self._runs.get(key)
-        return None if found is None else found[0]
+        return None if found is None else found.run
 
     @property
     def current_run(self) -> RunSummary | None:
@@ -133,24 +143,16 @@ class Store:
     @property
     def needs(self) -> int:
         """How many runs need somebody."""
-        return sum(1 for _, place in self._runs.values() if place.group == Group.NEEDS)
+        return sum(seat.place.group is Group.NEEDS for seat in self._runs.values())
 
     def successor(self, run: RunSummary | None) -> RunSummary | None:
         """Return the run that took over from another one."""
         if run is None or run.superseded_by is None:
             return None
-        for other, _ in self._runs.values():
+        for other in self.runs():
             if other.run_id == run.superseded_by and other.home == run.home:
                 return other
         return None
-
-    def by_prefix(self, text: str) -> list[RunSummary]:
-        """Return the runs whose session or run id begins with a text."""
-        return [
-            run
-            for run, _ in self._runs.values()
-            if run.session_id.startswith(text) or run.run_id.startswith(text)
-        ]
 
     # --- details and texts
 
@@ -165,6 +167,10 @@ class Store:
     def detail(self, run: RunSummary | None) -> RunDetail | None:
         """Return a run whole, as it was last read."""
         return None if run is None else self._details.get(run_key(run))
+
+    def details(self) -> tuple[RunDetail, ...]:
+        """Return every run that is kept whole, the one read last first."""
+        return tuple(reversed(self._details.values()))
 
     def set_text(self, text: OperationText) -> None:
         """Keep what an operation was told and wrote."""
@@ -195,3 +201,12 @@ class Store:
     def draft(self, key: Hashable) -> Draft:
         """Return the draft of a run; an empty one begins it."""
         return self.drafts.setdefault(key, Draft())
+
+
+def _problems(sources: tuple[HomeView, ...]) -> list[object]:
+    return [source.problem for source in sources]
+
+
+def home_option(store: Store, run: RunSummary) -> tuple[str, ...]:
+    """Return the option that names a run's home, where a command needs it."""
+    return () if run.home in store.usual else ("--home", shlex.quote(run.home))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from heaveto_tui.lines import fit
 
@@ -138,6 +138,7 @@ def theme_of(palette: Palette) -> Theme:
         foreground=palette.text if own else "ansi_default",
         dark=palette.dark,
         ansi=not own,
+        variables={} if own else dict(BUILTIN_THEMES["ansi-dark"].variables),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from heaveto.model import OperationStatus as Status
 from heaveto.model import RunState
-from heaveto.text import duration
+from heaveto.text import duration, short_id
 from heaveto_tui.effects import plural
 from heaveto_tui.lines import DASH
 from heaveto_tui.presentation import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "control_sentence",
+    "delivery_words",
     "failure_words",
     "list_when",
     "reason_sentence",
@@ -156,8 +157,7 @@ def _failure(
     stale = sum(1 for each in detail.operations if each.stale)
     skipped = sum(1 for each in detail.operations if each.status is Status.SKIPPED)
     if stale:
-        verb = "ran" if is_over(run) else "run"
-        sentence += f" · {plural(stale, 'operation')} {verb} on its error"
+        sentence += f" · {plural(stale, 'operation')} ran on its error"
     elif skipped:
         sentence += f" · {plural(skipped, 'operation')} skipped after it"
     return sentence
@@ -253,7 +253,7 @@ def control_sentence(
     """Return in one or two sentences what became of a control."""
     over = is_over(detail.run)
     word = control_word(control, over=over)
-    writer = _CONTROL_SENTENCES[word]
+    writer = _CONTROL_SENTENCES.get(word, _unknown)
     return writer(control, detail, now, clock)
 
 
@@ -344,10 +344,50 @@ _CONTROL_SENTENCES = {
     "closed by hand": _closed,
     "too late": lambda *_: "Too late: the run had ended before the flow looked.",
     "never landed": lambda *_: "Never landed: no process is left to take it.",
-    "unknown": lambda control, *_: (
-        f"Result not known to this version: {control.result}"
-    ),
 }
+
+
+def _unknown(control: ControlView, *_: object) -> str:
+    return f"Result not known to this version: {control.result}"
+
+
+def delivery_words(control: ControlView, detail: RunDetail) -> str | None:
+    """Return how far a control came, for the last word; None while it is on its way.
+
+    What it means for the operations stands behind it.
+    """
+    word = control_word(control, over=is_over(detail.run))
+    if word in {"queued", "taken"}:
+        return None
+    took = ""
+    if control.applied_at is not None:
+        took = f" after {_shortly(control.applied_at - control.created_at)}"
+    head = f"{control.verb} {short_id(control.id)}"
+    running = sum(1 for each in detail.operations if each.status is Status.RUNNING)
+    if word == "read":
+        reader = next(
+            (
+                each.name
+                for each in detail.operations
+                if each.id == control.rendered_into
+            ),
+            short_id(control.rendered_into or ""),
+        )
+        return f"{head} read by {reader}."
+    if word == "applied" and control.verb == "message":
+        return f"{head} applied{took}. Nobody has read it yet."
+    if word == "applied" and control.verb in {"pause", "stop"} and running:
+        verb = "is" if running == 1 else "are"
+        count = plural(running, "operation")
+        return f"{head} applied{took}. {count} {verb} still running."
+    if word in {"refused", "too late"}:
+        return f"{head} {word}. 5 shows why."
+    return f"{head} {word}{took}."
+
+
+def _shortly(seconds: float) -> str:
+    """Return a length that is never rounded to zero."""
+    return duration(max(0.1, seconds))
 
 
 def summary_of_controls(detail: RunDetail) -> str:

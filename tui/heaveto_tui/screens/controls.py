@@ -36,19 +36,16 @@ class ControlsScreen(Place):
     def __init__(self, console: Console) -> None:
         """Start with every control."""
         super().__init__(console)
+        painter = console.painter
+        self.ledger = ListView["ControlView"](painter, id="ledger")
+        self._pane = TextView(painter, id="control")
         self._find = ""
 
     def panes(self) -> ComposeResult:
         """Yield the ledger over the chosen control."""
-        painter = self.console.painter
-        yield ListView["ControlView"](painter, id="ledger")
-        yield Rule(painter, id="rule")
-        yield TextView(painter, id="control")
-
-    @property
-    def ledger(self) -> ListView[ControlView]:
-        """The list of controls."""
-        return self.query_one("#ledger", ListView)
+        yield self.ledger
+        yield Rule(self.console.painter, id="rule")
+        yield self._pane
 
     def main_pane(self) -> ListView[ControlView]:
         """The ledger has the keys."""
@@ -83,7 +80,7 @@ class ControlsScreen(Place):
     def draw_body(self) -> None:
         """Build ledger and detail."""
         detail = self.detail
-        pane = self.query_one("#control", TextView)
+        pane = self._pane
         if detail is None:
             self.ledger.show([], _nothing)
             pane.set_lines([])
@@ -133,7 +130,7 @@ class ControlsScreen(Place):
     def on_list_view_moved(self, event: ListView.Moved) -> None:
         """Follow the cursor with the detail."""
         event.stop()
-        self.query_one("#control", TextView).rewind()
+        self._pane.rewind()
         self.redraw()
 
     def on_list_view_opened(self, event: ListView.Opened) -> None:

@@ -2,9 +2,10 @@
 
 A question opens without covering what it is about, says the effect as it would be now
 (it is built again with every reading), and the command that does the same. Keys that
-cannot have been meant are not obeyed: those within :data:`SETTLE_S` of its opening and
+cannot have been meant are not obeyed: those right after its opening and
 those that come closer together than a hand can type, so that pasted text decides
-nothing. What is for good wants the first four characters of the run's id.
+nothing (:class:`~heaveto_tui.screens.place.Overlay`). What is for good wants the first
+four characters of the run's id.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 
-from heaveto_tui.lines import EMPTY, Line
+from heaveto.text import cell_width
+from heaveto_tui.lines import EMPTY, Line, fit
+from heaveto_tui.screens.place import Overlay
 from heaveto_tui.widgets.field import Field
 from heaveto_tui.widgets.lineview import Bar, Entry, ListView
 
@@ -23,63 +25,11 @@ if TYPE_CHECKING:
 
     from textual import events
     from textual.app import ComposeResult
+    from textual.widget import Widget
 
     from heaveto_tui.screens.place import Console
 
-__all__ = ["Choice", "Overlay", "Question", "Typed"]
-
-SETTLE_S = 0.15
-"""Seconds after its opening for which a question obeys no key."""
-BURST_S = 0.03
-"""Keys that come closer together were not typed by a hand."""
-
-
-class Overlay(ModalScreen[str | None], inherit_bindings=False):
-    """Something on top of a place that takes every key.
-
-    Attributes:
-        console: The app, as screens see it.
-    """
-
-    ALLOW_SELECT = False
-
-    def __init__(self, console: Console) -> None:
-        """Open over a place of a console."""
-        super().__init__()
-        self.console = console
-        self._opened = 0.0
-        self._last_key = 0.0
-
-    def on_mount(self) -> None:
-        """Start the time in which keys are not obeyed."""
-        self._opened = self._last_key = self._time()
-        self.redraw()
-
-    def _time(self) -> float:
-        from textual._time import get_time
-
-        return get_time()
-
-    def meant(self, event: events.Key) -> bool:
-        """Tell whether a key can have been pressed by somebody who read the question.
-
-        A driver without a keyboard (a test, a recording) sends what is meant.
-        """
-        before, self._last_key = self._last_key, event.time
-        if self.app.is_headless:
-            return True
-        return event.time - self._opened >= SETTLE_S and event.time - before >= BURST_S
-
-    def redraw(self) -> None:
-        """Build everything again."""
-
-    def on_resize(self) -> None:
-        """Draw for the new size."""
-        self.redraw()
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Pasted text decides nothing."""
-        event.stop()
+__all__ = ["Choice", "Question", "Typed"]
 
 
 class Question(Overlay):
@@ -113,15 +63,16 @@ class Question(Overlay):
         super().__init__(console)
         self._title, self._yes, self._no = title, yes, no
         self._body, self._off = body, off
+        self._above = Bar(console.painter, id="above", panel=True)
+        self._below = Bar(console.painter, id="below", panel=True)
         self.set_class(sheet, "-sheet")
 
     def compose(self) -> ComposeResult:
         """Stack frame and, for a typed answer, a field."""
-        painter = self.console.painter
         with Vertical(id="question"):
-            yield Bar(painter, id="above", panel=True)
+            yield self._above
             yield from self.answer()
-            yield Bar(painter, id="below", panel=True)
+            yield self._below
 
     def answer(self) -> ComposeResult:
         """Yield what is typed into; nothing here."""
@@ -133,24 +84,21 @@ class Question(Overlay):
 
     def redraw(self) -> None:
         """Build the frame and what is in it."""
-        if not self.is_mounted:
-            return
         look = self.console.painter.look
-        width = self.query_one("#question").size.width or min(78, self.size.width - 2)
+        width = self.width
         inner = width - 4
         off = self._off()
         body = self._body(inner)
         if off is not None:
             body = [*body, EMPTY, ((off, "bad"),)]
         title = look.clip(self._title, inner - 2)
-        rule = "─" * max(0, width - 5 - len(title))
-        top: Line = (("╭─ ", "muted"), (title, "text+bold"), (f" {rule}╮", "muted"))
-        self.query_one("#above", Bar).set_lines(
-            [top, *(_framed(line, width) for line in body)]
-        )
-        self.query_one("#below", Bar).set_lines(
-            [*self._keys(width), (("╰" + "─" * (width - 2) + "╯", "muted"),)]
-        )
+        self._above.set_lines(framed(title, body, width))
+        self._below.set_lines([*self._keys(width), bottom(width)])
+
+    @property
+    def width(self) -> int:
+        """Cells of the frame."""
+        return self._above.size.width or min(76, max(20, self.app.size.width))
 
     def _keys(self, width: int) -> list[Line]:
         look = self.console.painter.look
@@ -191,33 +139,30 @@ class Typed(Question):
             console, title=title, yes=yes, body=body, no=no, sheet=False, off=off
         )
         self._expected = expected[:4]
+        self._request = Bar(console.painter, id="ask", panel=True)
+        self._typed = Confirm(self, id="typed", panel=True)
 
     def answer(self) -> ComposeResult:
         """Yield the field."""
-        yield Bar(self.console.painter, id="ask", panel=True)
-        yield Confirm(self, id="typed", panel=True)
+        yield self._request
+        yield self._typed
 
-    def on_mount(self) -> None:
-        """Give the field the keys."""
-        super().on_mount()
-        self.query_one("#typed", Field).focus(scroll_visible=False)
+    def first(self) -> Widget:
+        """The field has the keys."""
+        return self._typed
 
     def redraw(self) -> None:
         """Build the frame, the request and what is typed."""
         super().redraw()
-        if not self.is_mounted:
-            return
-        width = self.query_one("#question").size.width
+        width = self.width
         words = f"Type {self._expected} (the id's first 4 characters) to do it:"
-        self.query_one("#ask", Bar).set_lines(
+        self._request.set_lines(
             [_framed(EMPTY, width), _framed(((words, "text"),), width)]
         )
 
     def ready(self) -> bool:
         """Tell whether the characters match."""
-        if not self.is_mounted:
-            return False
-        typed = self.query_one("#typed", Field).value
+        typed = self._typed.value
         return typed.casefold() == self._expected.casefold() and super().ready()
 
     def on_field_changed(self, event: Field.Changed) -> None:
@@ -240,7 +185,12 @@ class Confirm(Field):
     def __init__(self, question: Typed, *, id: str, panel: bool) -> None:
         """Belong to a question."""
         super().__init__(
-            question.console.painter, label="│   ", limit=8, id=id, panel=panel
+            question.console.painter,
+            label="│ > ",
+            edge="│",
+            limit=8,
+            id=id,
+            panel=panel,
         )
         self._question = question
 
@@ -283,48 +233,35 @@ class Choice(Overlay):
         self._title, self._options = title, options
         self._chosen = chosen or options[0][0]
         self._lines = list(body)
+        painter = console.painter
+        self._above = Bar(painter, id="above", panel=True)
+        self._list = ListView["tuple[str, str, str]"](painter, id="options", panel=True)
+        self._list.styles.height = len(options)
+        self._list.cursor = self._chosen
+        self._below = Bar(painter, id="below", panel=True)
 
     def compose(self) -> ComposeResult:
         """Stack title, options, keys."""
-        painter = self.console.painter
         with Vertical(id="question"):
-            yield Bar(painter, id="above", panel=True)
-            options = ListView["tuple[str, str, str]"](
-                painter, id="options", panel=True
-            )
-            options.styles.height = len(self._options)
-            yield options
-            yield Bar(painter, id="below", panel=True)
+            yield self._above
+            yield self._list
+            yield self._below
 
-    def on_mount(self) -> None:
-        """Give the list the keys."""
-        super().on_mount()
-        view = self.query_one("#options", ListView)
-        view.cursor = self._chosen
-        view.focus(scroll_visible=False)
-        self.redraw()
+    def first(self) -> Widget:
+        """The list has the keys."""
+        return self._list
 
     def redraw(self) -> None:
         """Build title, options and keys."""
-        if not self.is_mounted:
-            return
         look = self.console.painter.look
-        width = self.query_one("#question").size.width or min(78, self.size.width - 2)
-        self.query_one("#above", Bar).set_lines(
-            [((f" {self._title}", "text+bold"),), EMPTY]
-            + [((" ", "text"), *line) for line in self._lines]
-            + ([EMPTY] if self._lines else [])
+        width = self._above.size.width or min(76, max(20, self.app.size.width))
+        body = [*self._lines, EMPTY] if self._lines else []
+        self._above.set_lines(framed(look.clip(self._title, width - 8), body, width))
+        self._list.show([Entry(option[0], option) for option in self._options], _option)
+        keys = f"{look.arrows} choose   {look.enter} take it   Esc no"
+        self._below.set_lines(
+            [_framed(EMPTY, width), _framed(((keys, "text"),), width), bottom(width)]
         )
-        self.query_one("#options", ListView).show(
-            [Entry(option[0], option) for option in self._options], _option
-        )
-        self.query_one("#below", Bar).set_lines(
-            [
-                EMPTY,
-                ((f" {look.arrows} choose   {look.enter} take it   Esc no", "muted"),),
-            ]
-        )
-        del width
 
     def on_key(self, event: events.Key) -> None:
         """Choose or leave; arrows belong to the list."""
@@ -335,7 +272,7 @@ class Choice(Overlay):
         elif event.key == "enter":
             event.stop()
             if meant:
-                self.dismiss(str(self.query_one("#options", ListView).cursor))
+                self.dismiss(str(self._list.cursor))
 
     def on_list_view_opened(self, event: ListView.Opened) -> None:
         """A click on the chosen option takes it."""
@@ -345,14 +282,25 @@ class Choice(Overlay):
 
 def _option(option: tuple[str, str, str], width: int, selected: bool) -> Line:
     _, word, means = option
-    return (
+    line: Line = (
         ("▌ " if selected else "  ", "text"),
         (f"{word:<14} ", "text+bold" if selected else "text"),
         (means, "muted"),
     )
+    return _framed(line, width)
+
+
+def framed(title: str, body: Sequence[Line], width: int) -> list[Line]:
+    """Return the top of a frame with its title, and lines between its sides."""
+    rule = "─" * max(0, width - 5 - cell_width(title))
+    top: Line = (("╭─ ", "muted"), (title, "text+bold"), (f" {rule}╮", "muted"))
+    return [top, *(_framed(line, width) for line in body)]
+
+
+def bottom(width: int) -> Line:
+    """Return the bottom of a frame."""
+    return (("╰" + "─" * max(0, width - 2) + "╯", "muted"),)
 
 
 def _framed(line: Line, width: int) -> Line:
-    from heaveto_tui.lines import fit
-
     return (("│ ", "muted"), *fit(line, width - 4), (" │", "muted"))

@@ -10,12 +10,13 @@ from heaveto_tui.actions import actions_at, key_name
 from heaveto_tui.availability import why_off
 from heaveto_tui.lines import EMPTY, Line, pad
 from heaveto_tui.presentation import OPERATION_ORDER, status_face
-from heaveto_tui.screens.dialogs import Overlay
+from heaveto_tui.screens.place import Overlay
 from heaveto_tui.widgets.lineview import Bar, TextView
 
 if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
+    from textual.widget import Widget
 
     from heaveto.model import OperationStatus
     from heaveto_tui.actions import Action
@@ -59,7 +60,7 @@ def help_lines(place: Place, width: int) -> list[Line]:
         lines.extend([EMPTY, ((" OFF RIGHT NOW", "text+bold"),)])
         lines.extend(
             (
-                (f"  {_keys(each, look):<12}", "text"),
+                (f"  {_keys(each, look):<14}", "text"),
                 (look.plain(why), "hold"),
             )
             for each, why in closed
@@ -81,9 +82,9 @@ def _keys(action: Action, look: Look) -> str:
 def _action(action: Action, width: int, look: Look) -> Line:
     twin = f"  {action.twin}" if action.twin and width >= 100 else ""
     return (
-        (f"  {_keys(action, look):<12}", "text"),
-        (f"{action.label:<20}", "text"),
-        (pad(action.does, min(62, max(20, width - 36)), mark=look.cut), "muted"),
+        (f"  {_keys(action, look):<14}", "text"),
+        (f"{action.label:<19}", "text"),
+        (pad(action.does, min(62, max(20, width - 38)), mark=look.cut), "muted"),
         (twin.replace("{id}", "ID").replace("{control}", "CONTROL"), "muted"),
     )
 
@@ -111,34 +112,28 @@ class Help(Overlay):
         """Explain a place."""
         super().__init__(console)
         self._place = place
+        self._above = Bar(console.painter, id="above")
+        self._text = TextView(console.painter, id="text")
+        self._below = Bar(console.painter, id="below")
 
     def compose(self) -> ComposeResult:
         """Stack title, text, keys."""
-        painter = self.console.painter
         with Vertical(id="full"):
-            yield Bar(painter, id="above")
-            yield TextView(painter, id="text")
-            yield Bar(painter, id="below")
+            yield self._above
+            yield self._text
+            yield self._below
 
-    def on_mount(self) -> None:
-        """Give the text the keys."""
-        super().on_mount()
-        self.query_one("#text", TextView).focus(scroll_visible=False)
+    def first(self) -> Widget:
+        """The text has the keys."""
+        return self._text
 
     def redraw(self) -> None:
         """Build the text."""
-        if not self.is_mounted:
-            return
         look = self.console.painter.look
         keys = self.console.settings.keyset
-        self.query_one("#above", Bar).set_lines(
-            [((" Help", "text+bold"), (f" · keys: {keys}", "muted"))]
-        )
-        view = self.query_one("#text", TextView)
-        view.set_lines(help_lines(self._place, self.size.width))
-        self.query_one("#below", Bar).set_lines(
-            [((f" {look.arrows} scroll   Esc close", "muted"),)]
-        )
+        self._above.set_lines([((" Help", "text+bold"), (f" · keys: {keys}", "muted"))])
+        self._text.set_lines(help_lines(self._place, self.size.width))
+        self._below.set_lines([((f" {look.arrows} scroll   Esc close", "muted"),)])
 
     def on_key(self, event: events.Key) -> None:
         """Close; the arrows belong to the text."""

@@ -7,6 +7,7 @@ messages stands below, so that nobody sends one twice because he cannot see the 
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +19,8 @@ from heaveto_tui.availability import why_off
 from heaveto_tui.effects import message_effect
 from heaveto_tui.lines import EMPTY, Line, fit, pad
 from heaveto_tui.presentation import control_face, is_over
-from heaveto_tui.screens.dialogs import Overlay
+from heaveto_tui.screens.place import Overlay
+from heaveto_tui.state import home_option
 from heaveto_tui.widgets.detail import wrapped
 from heaveto_tui.widgets.ledger import rungs
 from heaveto_tui.widgets.lineview import Bar
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.widget import Widget
 
     from heaveto.observe.snapshot import RunDetail, RunSummary
     from heaveto_tui.screens.place import Console, Place
@@ -111,30 +114,29 @@ class Composer(Overlay):
         super().__init__(console)
         self._place = place
         self._run = run
+        painter = console.painter
+        self._above = Bar(painter, id="above", panel=True)
+        self._shown = Bar(painter, id="block", panel=True)
+        self._under = Bar(painter, id="below", panel=True)
         self._draft = console.store.draft(run_key(run))
         self._checking = False
         self._note = ""
         self._recalled: int | None = None
+        self.editor = Editor(self, self._draft.text)
+        self._shown.display = False
 
     def compose(self) -> ComposeResult:
         """Stack title, editor or block, effect, ledger, keys."""
-        painter = self.console.painter
         with Vertical(id="question"):
-            yield Bar(painter, id="above", panel=True)
-            yield Editor(self, self._draft.text)
-            yield Bar(painter, id="block", panel=True)
-            yield Bar(painter, id="below", panel=True)
+            yield self._above
+            yield self.editor
+            yield self._shown
+            yield self._under
 
-    @property
-    def editor(self) -> Editor:
-        """Where it is written."""
-        return self.query_one("#editor", Editor)
-
-    def on_mount(self) -> None:
-        """Give the editor the keys, the caret where it was."""
-        super().on_mount()
+    def first(self) -> Widget:
+        """The editor has the keys, with the caret where it was."""
         self.editor.move_cursor(self._draft.caret)
-        self.editor.focus(scroll_visible=False)
+        return self.editor
 
     @property
     def detail(self) -> RunDetail | None:
@@ -150,9 +152,7 @@ class Composer(Overlay):
 
     def redraw(self) -> None:
         """Build everything but the editor, which is never touched (F-181)."""
-        if not self.is_mounted:
-            return
-        width = self.query_one("#question").size.width or self.size.width
+        width = self._above.size.width or self.size.width
         step = "step 2 of 2, check" if self._checking else "step 1 of 2, write"
         who = f"Message to {short_id(self._run.session_id)}"
         rule = "─" * max(0, width - len(who) - len(step) - 6)
@@ -161,13 +161,12 @@ class Composer(Overlay):
             (who, "text+bold"),
             (f" {rule} {step} ─", "muted"),
         )
-        self.query_one("#above", Bar).set_lines([top])
+        self._above.set_lines([top])
         self.editor.display = not self._checking
-        block = self.query_one("#block", Bar)
-        block.display = self._checking
+        self._shown.display = self._checking
         if self._checking:
-            block.set_lines(self._block(width))
-        self.query_one("#below", Bar).set_lines(self._below(width))
+            self._shown.set_lines(self._block(width))
+        self._under.set_lines(self._below(width))
 
     def _block(self, width: int) -> list[Line]:
         """Return the block as the model will read it."""
@@ -235,11 +234,10 @@ class Composer(Overlay):
     def _twin(self, width: int) -> str:
         """Return the command that sends the same."""
         look = self.console.painter.look
-        text = look.plain(self._draft.text)
-        quoted = "'" + text.replace("'", "'\\''") + "'"
-        return look.clip(
-            f"heaveto ctl msg {short_id(self._run.session_id)} {quoted}", width - 12
-        )
+        quoted = shlex.quote(look.plain(self._draft.text))
+        prefix = home_option(self.console.store, self._run)
+        words = ["heaveto", *prefix, "ctl", "msg", short_id(self._run.session_id)]
+        return look.clip(f"{' '.join(words)} {quoted}", width - 12)
 
     def _ledger(self, detail: RunDetail | None, width: int) -> list[Line]:
         """Return what became of the messages before this one."""

@@ -37,15 +37,11 @@ class OperationScreen(Place):
         """Start without an operation; the app chooses one before it is shown."""
         super().__init__(console)
         self.operation_id: str | None = None
+        self.pane = TextView(console.painter, id="text")
 
     def panes(self) -> ComposeResult:
         """Yield the text."""
-        yield TextView(self.console.painter, id="text")
-
-    @property
-    def pane(self) -> TextView:
-        """The text."""
-        return self.query_one("#text", TextView)
+        yield self.pane
 
     def main_pane(self) -> TextView:
         """The text has the keys."""
@@ -54,9 +50,8 @@ class OperationScreen(Place):
     def choose(self, operation_id: str) -> None:
         """Show another operation, from its top; a running one from its end."""
         self.operation_id = operation_id
-        if self.is_mounted:
-            self.pane.rewind()
-            self.pane.follow = self.live_output()
+        self.pane.rewind()
+        self.pane.follow = self.live_output()
 
     def operation(self) -> OperationView | None:
         """Return the operation as it is now."""

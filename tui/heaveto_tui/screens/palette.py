@@ -11,7 +11,7 @@ from heaveto_tui.actions import actions_at, key_name
 from heaveto_tui.availability import why_off
 from heaveto_tui.lines import Line, pad
 from heaveto_tui.presentation import operation_face, run_face
-from heaveto_tui.screens.dialogs import Overlay
+from heaveto_tui.screens.place import Overlay
 from heaveto_tui.widgets.field import Field
 from heaveto_tui.widgets.lineview import Bar, Entry, ListView
 from heaveto_tui.widgets.run_table import run_key
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from textual.app import ComposeResult
+    from textual.widget import Widget
 
     from heaveto_tui.screens.place import Console, Place
 
@@ -77,7 +78,7 @@ def _everything(place: Place) -> Iterator[Found]:
                 look.plain(operation.name),
                 f"operation {short_id(operation.id)}, {face.word}",
             )
-    for run, _ in console.store.runs():
+    for run in console.store.runs():
         face = run_face(run)
         yield Found(
             "run",
@@ -95,28 +96,35 @@ class Palette(Overlay):
         """Search from a place."""
         super().__init__(console)
         self._place = place
+        painter = console.painter
+        self._words = Field(painter, label=" : ", id="words", panel=True)
+        self._found = ListView[Found](painter, id="found", panel=True)
+        self._above = Bar(painter, id="above", panel=True)
+        self._below = Bar(painter, id="below", panel=True)
         self.chosen: Found | None = None
 
     def compose(self) -> ComposeResult:
         """Stack field and list."""
-        painter = self.console.painter
         with Vertical(id="question"):
-            yield Field(painter, label=" : ", id="words", panel=True)
-            yield ListView[Found](painter, id="found", panel=True)
-            yield Bar(painter, id="below", panel=True)
+            yield self._above
+            yield self._words
+            yield self._found
+            yield self._below
 
-    def on_mount(self) -> None:
-        """Give the field the keys."""
-        super().on_mount()
-        self.query_one("#words", Field).focus(scroll_visible=False)
+    def first(self) -> Widget:
+        """The field has the keys."""
+        return self._words
 
     def redraw(self) -> None:
         """Search again."""
-        if not self.is_mounted:
-            return
         look = self.console.painter.look
-        found = search(self._place, self.query_one("#words", Field).value)
-        view = self.query_one("#found", ListView)
+        width = self._above.size.width or self.app.size.width
+        rule = "─" * max(0, width - 11)
+        self._above.set_lines(
+            [(("─ ", "muted"), ("Command", "text+bold"), (f" {rule}", "muted"))]
+        )
+        found = search(self._place, self._words.value)
+        view = self._found
         view.show([Entry((each.kind, each.key), each) for each in found], _draw)
         words = f"{look.arrows} choose   {look.enter} do it   Esc close"
         if not found:
@@ -124,25 +132,25 @@ class Palette(Overlay):
         chosen = self._selected()
         if chosen is not None and chosen.off is not None:
             words = look.plain(chosen.off)
-        self.query_one("#below", Bar).set_lines([((f" {words}", "muted"),)])
+        self._below.set_lines([((f" {words}", "muted"),)])
 
     def _selected(self) -> Found | None:
-        view = self.query_one("#found", ListView)
+        view = self._found
         for entry in view.entries:
             if entry.key == view.cursor:
-                return entry.payload  # type: ignore[no-any-return]
+                return entry.payload
         return None
 
     def on_field_changed(self, event: Field.Changed) -> None:
         """Search as it is typed."""
         event.stop()
-        self.query_one("#found", ListView).cursor = None
+        self._found.cursor = None
         self.redraw()
 
     def on_field_done(self, event: Field.Done) -> None:
         """Move, take, or leave."""
         event.stop()
-        view = self.query_one("#found", ListView)
+        view = self._found
         if event.key in {"up", "down"}:
             view.step(-1 if event.key == "up" else 1)
             self.redraw()

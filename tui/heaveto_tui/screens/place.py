@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from textual.containers import Horizontal
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from heaveto_tui.actions import KEYSETS, actions_at, keys_of
 from heaveto_tui.availability import Situation, why_off
@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from heaveto_tui.state import Settings, Store
     from heaveto_tui.theme import Painter
 
-__all__ = ["MIN_HEIGHT", "MIN_WIDTH", "WIDE", "Console", "Place", "Rule"]
+__all__ = [
+    "BURST_S",
+    "MIN_HEIGHT",
+    "MIN_WIDTH",
+    "SETTLE_S",
+    "WIDE",
+    "Console",
+    "Overlay",
+    "Place",
+    "Rule",
+]
 
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 """Below this there is one line of advice and the worst news."""
@@ -76,6 +86,70 @@ class Console(Protocol):
         ...
 
 
+SETTLE_S = 0.15
+"""Seconds after its opening for which a question obeys no key."""
+BURST_S = 0.03
+"""Keys that come closer together were not typed by a hand."""
+
+
+class Overlay(ModalScreen[str | None], inherit_bindings=False):
+    """Something on top of a place that takes every key.
+
+    Attributes:
+        console: The app, as screens see it.
+    """
+
+    ALLOW_SELECT = False
+
+    def __init__(self, console: Console) -> None:
+        """Open over a place of a console."""
+        super().__init__()
+        self.console = console
+        self._opened = 0.0
+        self._last_key = 0.0
+
+    def on_mount(self) -> None:
+        """Start the time in which keys are not obeyed."""
+        self._opened = self._last_key = self._time()
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        widget = self.first()
+        if widget is not None:
+            widget.focus(scroll_visible=False)
+        self.redraw()
+
+    def first(self) -> Widget | None:
+        """Return what has the keys at first."""
+        return None
+
+    def _time(self) -> float:
+        from textual._time import get_time
+
+        return get_time()
+
+    def meant(self, event: events.Key) -> bool:
+        """Tell whether a key can have been pressed by somebody who read the question.
+
+        A driver without a keyboard (a test, a recording) sends what is meant.
+        """
+        before, self._last_key = self._last_key, event.time
+        if self.app.is_headless:
+            return True
+        return event.time - self._opened >= SETTLE_S and event.time - before >= BURST_S
+
+    def redraw(self) -> None:
+        """Build everything again."""
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        self.redraw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Pasted text decides nothing."""
+        event.stop()
+
+
 class Rule(LineView[None]):
     """The line between two panes."""
 
@@ -97,6 +171,12 @@ class Place(Screen[None], inherit_bindings=False):
         super().__init__()
         self.console = console
         self.finding = False
+        painter = console.painter
+        self._small_bar = Bar(painter, id="small")
+        self._head_bar = Bar(painter, id="head")
+        self._foot_bar = Bar(painter, id="foot")
+        self.find_field = Field(painter, label=" find: ", id="find")
+        self.find_field.display = False
         self._bind_keys()
 
     # --- keys
@@ -177,23 +257,25 @@ class Place(Screen[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """Stack the rows that are always there around the body."""
-        painter = self.console.painter
-        yield Bar(painter, id="small")
-        yield Bar(painter, id="head")
+        yield self._small_bar
+        yield self._head_bar
         with Horizontal(id="body"):
             yield from self.panes()
-        yield Field(painter, label=" find: ", id="find")
-        yield Bar(painter, id="foot")
+        yield self.find_field
+        yield self._foot_bar
 
     def panes(self) -> ComposeResult:
         """Yield the panes of this place."""
         yield from ()
 
     def on_mount(self) -> None:
-        """Hide the search and draw."""
-        self.query_one("#find", Field).display = False
+        """Draw as soon as the panes are there."""
         self._fit()
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
         self.focus_first()
+        self.redraw()
 
     def on_screen_resume(self) -> None:
         """Draw what has changed while another place was shown."""
@@ -215,7 +297,7 @@ class Place(Screen[None], inherit_bindings=False):
     def focus_first(self) -> None:
         """Give the focus to the pane that the keys are for."""
         widget = self.main_pane()
-        if widget is not None and not self.finding:
+        if widget is not None and widget.is_attached and not self.finding:
             widget.focus(scroll_visible=False)
 
     def main_pane(self) -> Widget | None:
@@ -238,12 +320,12 @@ class Place(Screen[None], inherit_bindings=False):
         if not self.is_mounted or not self.size.width:
             return
         if self.has_class("-small"):
-            self.query_one("#small", Bar).set_lines(self._small())
+            self._small_bar.set_lines(self._small())
             return
         width = self.size.width
-        self.query_one("#head", Bar).set_lines([self._first_row(width), *self.head()])
         self.draw_body()
-        self.query_one("#foot", Bar).set_lines(self._foot(width))
+        self._head_bar.set_lines([self._first_row(width), *self.head()])
+        self._foot_bar.set_lines(self._foot(width))
 
     def _first_row(self, width: int) -> Line:
         console = self.console
@@ -291,7 +373,7 @@ class Place(Screen[None], inherit_bindings=False):
         """Return what a terminal that is too small can still tell."""
         width, height = self.app.size
         store = self.console.store
-        live = sum(1 for run, _ in store.runs() if run.status == "running")
+        live = sum(seat.live for seat in store.seats())
         lines: list[Line] = [
             EMPTY,
             ((f" heaveto needs {MIN_WIDTH} columns and {MIN_HEIGHT} rows.", "text"),),
@@ -307,7 +389,7 @@ class Place(Screen[None], inherit_bindings=False):
 
     def do_nav_find(self) -> None:
         """Open the search."""
-        field = self.query_one("#find", Field)
+        field = self.find_field
         self.finding = True
         field.set_value(self.found())
         field.display = True

@@ -54,6 +54,11 @@ class RunScreen(Place):
     def __init__(self, console: Console) -> None:
         """Start with the outline."""
         super().__init__(console)
+        painter = console.painter
+        self._columns = Bar(painter, id="columns")
+        self.outline = ListView[OutlineRow](painter, id="outline")
+        self._tally = Bar(painter, id="tally")
+        self.text_pane = TextView(painter, id="detail")
         self._shown: Hashable | None = None
         self._tree: Outline | None = None
         self._cursors: dict[Hashable, str] = {}
@@ -62,23 +67,12 @@ class RunScreen(Place):
 
     def panes(self) -> ComposeResult:
         """Yield the views, a line, the detail."""
-        painter = self.console.painter
         with Vertical(id="views"):
-            yield Bar(painter, id="columns")
-            yield ListView[OutlineRow](painter, id="outline")
-            yield Bar(painter, id="tally")
-        yield Rule(painter, id="rule")
-        yield TextView(painter, id="detail")
-
-    @property
-    def outline(self) -> ListView[OutlineRow]:
-        """The outline of the operations."""
-        return self.query_one("#outline", ListView)
-
-    @property
-    def text_pane(self) -> TextView:
-        """The selected operation in words."""
-        return self.query_one("#detail", TextView)
+            yield self._columns
+            yield self.outline
+            yield self._tally
+        yield Rule(self.console.painter, id="rule")
+        yield self.text_pane
 
     def main_pane(self) -> ListView[OutlineRow]:
         """The outline has the keys."""
@@ -116,9 +110,7 @@ class RunScreen(Place):
             self._enter(run_key(run))
         focused = self.focused is not self.text_pane
         width = self.outline.size.width or self.size.width
-        self.query_one("#columns", Bar).set_lines(
-            [outline_title(width, focused=focused)]
-        )
+        self._columns.set_lines([outline_title(width, focused=focused)])
         if detail is None:
             self.outline.show([], _nothing)
             self.text_pane.set_lines([((" Reading …", "muted"),)])
@@ -165,7 +157,7 @@ class RunScreen(Place):
             view.show_lines([(("   Nothing matches. Esc shows all again.", "muted"),)])
         if self._shown is not None and isinstance(view.cursor, str):
             self._cursors[self._shown] = view.cursor
-        self.query_one("#tally", Bar).set_lines(
+        self._tally.set_lines(
             [
                 ((f" {part}", "muted"),)
                 for part in look.wrap(count_line(detail), max(20, view.size.width - 2))

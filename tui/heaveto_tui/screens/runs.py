@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from textual.app import ComposeResult
+    from textual.timer import Timer
 
     from heaveto.observe.snapshot import RunDetail, RunSummary
     from heaveto_tui.lines import Line
@@ -45,20 +46,20 @@ class RunsScreen(Place):
     def __init__(self, console: Console) -> None:
         """Start with the order that puts what needs somebody first."""
         super().__init__(console)
+        painter = console.painter
+        self.table = ListView[RunRow](painter, id="list")
+        self._preview = TextView(painter, id="preview")
         self._listing: Listing | None = None
+        self._made_from: tuple[object, ...] = ()
+        self._reordered = False
         self._moved_at = float("-inf")
+        self._settling: Timer | None = None
 
     def panes(self) -> ComposeResult:
         """Yield list, line, preview."""
-        painter = self.console.painter
-        yield ListView[RunRow](painter, id="list")
-        yield Rule(painter, id="rule")
-        yield TextView(painter, id="preview")
-
-    @property
-    def table(self) -> ListView[RunRow]:
-        """The list of runs."""
-        return self.query_one("#list", ListView)
+        yield self.table
+        yield Rule(self.console.painter, id="rule")
+        yield self._preview
 
     def main_pane(self) -> ListView[RunRow]:
         """The list has the keys."""
@@ -105,10 +106,17 @@ class RunsScreen(Place):
         settings = self.console.settings
         now = settings.now()
         view = self.table
-        if self._listing is None or not self._holds_still():
-            self._listing = listing(store.runs(), sort=store.sort, find=store.find)
-        else:
+        made_from = (store.version, store.sort, store.find)
+        held = self._listing is not None and self._holds_still()
+        if not held and (made_from != self._made_from or self._reordered):
+            self._listing = listing(store.seats(), sort=store.sort, find=store.find)
+        elif held and made_from != self._made_from:
             self._listing = self._in_the_old_order()
+            self._reordered = True
+        if not held:
+            self._reordered = False
+        self._made_from = made_from
+        assert self._listing is not None
         entries = self._listing.entries
         homes = len(store.homes) > 1
         look = self.console.painter.look
@@ -127,7 +135,7 @@ class RunsScreen(Place):
                     detail_of=store.detail,
                 ),
             )
-        if store.current != view.cursor:
+        if store.current != view.cursor and not view.select(store.current):
             self.console.choose_run(view.cursor)
         self._read_reasons()
         if self.wide:
@@ -141,7 +149,7 @@ class RunsScreen(Place):
     def _in_the_old_order(self) -> Listing:
         """Return the list with fresh contents in its old order, new runs at the end."""
         store = self.console.store
-        fresh = listing(store.runs(), sort=store.sort, find=store.find)
+        fresh = listing(store.seats(), sort=store.sort, find=store.find)
         assert self._listing is not None
         places = {
             key: place
@@ -178,7 +186,7 @@ class RunsScreen(Place):
         self.console.feed.want([run for run in runs if _is_old(store.detail(run), run)])
 
     def _draw_preview(self, now: float) -> None:
-        pane = self.query_one("#preview", TextView)
+        pane = self._preview
         run = self.run
         if run is None:
             pane.set_lines([])
@@ -214,9 +222,12 @@ class RunsScreen(Place):
         """Follow the cursor with preview, keys and the current run."""
         event.stop()
         self._moved_at = self.console.settings.monotonic()
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(_SETTLE_S + 0.05, self.redraw)
         self.console.choose_run(event.key)
         if self.wide:
-            self.query_one("#preview", TextView).rewind()
+            self._preview.rewind()
         self.redraw()
 
     def on_list_view_opened(self, event: ListView.Opened) -> None:
@@ -261,7 +272,7 @@ class RunsScreen(Place):
         store = self.console.store
         place = SORT_ORDER.index(store.sort)
         store.sort = SORT_ORDER[(place + 1) % len(SORT_ORDER)]
-        self._listing = None
+        self._moved_at = float("-inf")
         self.console.say(f"Sorted by {store.sort}.")
 
     def found(self) -> str:
@@ -271,7 +282,7 @@ class RunsScreen(Place):
     def set_found(self, text: str) -> None:
         """Show only the runs that hold a text."""
         self.console.store.find = text
-        self._listing = None
+        self._moved_at = float("-inf")
 
     def move_cursor(self, by: int) -> None:
         """Move over the list."""

@@ -7,7 +7,6 @@ touches a run's files.
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from heaveto.model import Verb
@@ -18,6 +17,7 @@ from heaveto_tui.availability import why_off
 from heaveto_tui.lines import EMPTY, Line
 from heaveto_tui.screens.dialogs import Choice, Question, Typed
 from heaveto_tui.screens.message import Composer
+from heaveto_tui.state import home_option
 from heaveto_tui.widgets.detail import wrapped
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def steer(name: str, place: Place) -> None:
 
 def _same_as(place: Place, name: str, run: RunSummary, **words: str) -> str:
     """Return the command line that does the same, with the run's home if needed."""
-    store = place.console.store
-    prefix = () if run.home in store.usual else ("--home", shlex.quote(run.home))
+    prefix = home_option(place.console.store, run)
     line = twin(name, {"id": short_id(run.session_id), **words}, prefix)
     return "" if line is None else f"Same as:  {line}"
 

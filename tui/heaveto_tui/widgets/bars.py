@@ -8,7 +8,7 @@ from heaveto.text import cell_width, duration, short_id
 from heaveto_tui.actions import key_name
 from heaveto_tui.availability import STALE_AFTER
 from heaveto_tui.lines import DASH, join, line_width
-from heaveto_tui.presentation import checkpoint_words, is_over, run_face
+from heaveto_tui.presentation import checkpoint_words, is_over, is_unsaved, run_face
 from heaveto_tui.wording import state_line
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def run_line(
 def _unsaved(detail: RunDetail | None) -> int:
     if detail is None:
         return 0
-    return sum(1 for each in detail.operations if each.executed and not each.persisted)
+    return sum(1 for each in detail.operations if is_unsaved(each))
 
 
 def key_line(actions: Sequence[tuple[Action, bool]], *, width: int, look: Look) -> Line:

@@ -11,7 +11,7 @@ from heaveto.model import OperationStatus as Status
 from heaveto.text import duration, plain_lines, short_id
 from heaveto_tui.effects import names, plural
 from heaveto_tui.lines import EMPTY
-from heaveto_tui.outline import blocking
+from heaveto_tui.outline import blocking, skipped_because
 from heaveto_tui.presentation import (
     is_over,
     operation_face,
@@ -169,8 +169,9 @@ def _why(
         code = operation.error_code.replace("_", " ")
         body = wrapped(operation.error_text or code, width, look, "bad")
         return [*_title("WHY", code), *body]
-    if operation.reason:
-        return [*_title("WHY"), *wrapped(operation.reason, width, look, "text")]
+    if operation.status is Status.SKIPPED and operation.reason:
+        because = f"Skipped: {skipped_because(operation, detail)}."
+        return [*_title("WHY"), *wrapped(because, width, look, "text")]
     return []
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from heaveto.text import cell_width, clip_start
+from heaveto_tui.lines import fit
 from heaveto_tui.widgets.lineview import Bar
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Field(Bar):
         painter: Painter,
         *,
         label: str = "",
+        edge: str = "",
         value: str = "",
         limit: int = _LIMIT,
         id: str | None = None,
@@ -75,6 +77,7 @@ class Field(Bar):
         """Start with a label before the text and, perhaps, a text."""
         super().__init__(painter, id=id, panel=panel)
         self.label = label
+        self._edge = edge
         self.value = value
         self.caret = len(value)
         self._limit = limit
@@ -85,7 +88,6 @@ class Field(Bar):
 
     def on_resize(self) -> None:
         """Draw for the new width."""
-        super().on_resize()
         self._redraw()
 
     def on_focus(self) -> None:
@@ -143,15 +145,20 @@ class Field(Bar):
         before = look.plain(self.value[: self.caret])
         under = look.plain(self.value[self.caret : self.caret + 1]) or " "
         after = look.plain(self.value[self.caret + 1 :])
-        room = max(4, width - cell_width(self.label) - cell_width(under))
+        used = cell_width(self.label) + cell_width(self._edge) + cell_width(under)
+        room = max(4, width - used)
         before = clip_start(before, room, mark=look.cut)
         caret = "text+reverse" if self.has_focus else "text"
-        return (
+        line: Line = (
             (self.label, "muted"),
             (before, "text"),
             (under, caret),
             (after, "text"),
         )
+        if not self._edge:
+            return line
+        inner = fit(line, width - cell_width(self._edge), mark=look.cut)
+        return (*inner, (self._edge, "muted"))
 
 
 def _word_start(value: str, caret: int) -> int:

@@ -103,7 +103,7 @@ def draw_control(
 
 
 def _after(control: ControlView, at: float | None) -> str:
-    return DASH if at is None else f"+{duration(at - control.created_at)}"
+    return DASH if at is None else f"+{duration(max(0.1, at - control.created_at))}"
 
 
 def _reader(control: ControlView, detail: RunDetail, look: Look) -> str:

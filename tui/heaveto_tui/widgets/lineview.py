@@ -245,13 +245,11 @@ class ListView(LineView[P]):
         When the item under the cursor is gone, the next one after it gets the cursor.
         """
         before = self._spans.get(self.cursor) if self.cursor is not None else None
-        place = self._keys.index(self.cursor) if self.cursor in self._spans else 0
         offset = None if before is None else before[0] - self.top
+        old = self._keys
         self._index(entries)
         if self.cursor not in self._spans:
-            self.cursor = (
-                self._keys[min(place, len(self._keys) - 1)] if self._keys else None
-            )
+            self.cursor = self._heir(old)
         self._entries = entries
         if offset is not None and self.cursor in self._spans:
             if 0 <= offset < self.height:
@@ -260,6 +258,14 @@ class ListView(LineView[P]):
             self._keep_in_view()
         self.top = min(max(0, self.top), self.lowest)
         super().show(entries, draw)
+
+    def _heir(self, old: list[Hashable]) -> Hashable | None:
+        """Return what gets the cursor of an item that is gone: its next neighbour."""
+        place = old.index(self.cursor) if self.cursor in old else 0
+        for key in [*old[place + 1 :], *old[:place][::-1]]:
+            if key in self._spans:
+                return key
+        return self._keys[0] if self._keys else None
 
     def _index(self, entries: Sequence[Entry[P]]) -> None:
         spans: dict[Hashable, tuple[int, int]] = {}
@@ -297,7 +303,6 @@ class ListView(LineView[P]):
     def on_resize(self) -> None:
         """Keep the cursor in view in the new size."""
         self._keep_in_view()
-        super().on_resize()
 
     def step(self, by: int) -> None:
         """Move the cursor over items; it stops at both ends."""

@@ -102,8 +102,9 @@ def draw_operation(
     guide = "" if filtered else row.guide
     mark = "!" if operation.stale else " "
     several = f"←{row.dependencies}" if row.dependencies > 1 else ""
-    room = max(1, name_width + 4 - cell_width(guide) - 2)
-    name = pad(look.plain(operation.name), room - 4, mark=look.cut)
+    room = max(4, name_width + 2 - cell_width(guide))
+    room -= cell_width(several) + bool(several)
+    name = pad(look.plain(operation.name), room, mark=look.cut)
     line: list[tuple[str, str]] = [
         ("▌" if selected else " ", "text"),
         ("★" if row.chain else " ", "muted"),
@@ -112,7 +113,7 @@ def draw_operation(
         (face.glyph, face.role),
         (" ", "text"),
         (name, "text"),
-        (pad(several, 4, right=True), "muted"),
+        (f" {several}" if several else "", "muted"),
         (" ", "text"),
         (pad(face.word, _STATUS), face.role),
         (f"{mark} ", "hold"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.observe.attention import SORT_KEYS as SORTS
-from heaveto.observe.attention import Group, Rank, is_idle_resume, is_live, matches
+from heaveto.observe.attention import Group, is_idle_resume, is_live, matches, rank
 from heaveto.text import short_id
+from heaveto_tui.effects import plural
 from heaveto_tui.lines import DASH, EMPTY, pad
 from heaveto_tui.presentation import counts, run_face
 from heaveto_tui.widgets.lineview import Entry
@@ -26,6 +27,7 @@ __all__ = [
     "SORT_ORDER",
     "Listing",
     "RunRow",
+    "Seat",
     "draw_row",
     "list_title",
     "listing",
@@ -53,6 +55,35 @@ class RunRow(NamedTuple):
     more: str = ""
 
 
+class Seat:
+    """One run in the list, with what is worked out once for a summary.
+
+    Attributes:
+        run: The summary.
+        place: Its rank.
+        live: Something of it may still go on.
+        idle: A resume that ended before it did anything: left out.
+    """
+
+    __slots__ = ("_keys", "idle", "key", "live", "place", "run")
+
+    def __init__(self, run: RunSummary) -> None:
+        """Work out what the list needs of a run."""
+        self.run = run
+        self.key = run_key(run)
+        self.place = rank(run)
+        self.live = is_live(run)
+        self.idle = is_idle_resume(run)
+        self._keys: dict[str, tuple[object, ...]] = {}
+
+    def order(self, sort: str) -> tuple[object, ...]:
+        """Return where it stands in an order."""
+        key = self._keys.get(sort)
+        if key is None:
+            key = self._keys[sort] = SORTS[sort](self.run, self.place)
+        return key
+
+
 class Listing(NamedTuple):
     """The list as it stands."""
 
@@ -69,49 +100,40 @@ def run_key(run: RunSummary) -> Hashable:
     return (run.home, run.run_id, run.session_id)
 
 
-def listing(
-    runs: Iterable[tuple[RunSummary, Rank]], *, sort: str, find: str = ""
-) -> Listing:
+def listing(seats: Iterable[Seat], *, sort: str, find: str = "") -> Listing:
     """Arrange runs into entries.
 
     Args:
-        runs: Summaries with their ranks, which the caller keeps while a summary stays
-            the same object.
+        seats: Runs; the caller keeps a seat while its summary stays the same object.
         sort: One of :data:`SORT_ORDER`.
         find: Only runs that hold this text.
     """
-    order = SORTS[sort]
-    chosen: list[tuple[tuple[object, ...], RunSummary, Rank]] = []
-    needs = live = ended = hidden = 0
-    for run, place in runs:
-        if is_idle_resume(run):
-            hidden += 1
-            continue
-        needs += place.group == Group.NEEDS
-        if is_live(run):
-            live += 1
-        else:
-            ended += 1
-        if not find or matches(run, find):
-            chosen.append((order(run, place), run, place))
-    chosen.sort(key=lambda each: each[0])
-    entries = list(_entries(chosen, grouped=sort == "attention"))
-    return Listing(entries, needs, live, ended, hidden, len(chosen))
+    every = list(seats)
+    known = [seat for seat in every if not seat.idle]
+    chosen = [seat for seat in known if not find or matches(seat.run, find)]
+    chosen.sort(key=lambda seat: seat.order(sort))
+    live = sum(seat.live for seat in known)
+    return Listing(
+        entries=list(_entries(chosen, grouped=sort == "attention")),
+        needs=sum(seat.place.group is Group.NEEDS for seat in known),
+        live=live,
+        ended=len(known) - live,
+        hidden=len(every) - len(known),
+        shown=len(chosen),
+    )
 
 
-def _entries(
-    chosen: list[tuple[tuple[object, ...], RunSummary, Rank]], *, grouped: bool
-) -> Iterable[Entry[RunRow]]:
+def _entries(chosen: list[Seat], *, grouped: bool) -> Iterable[Entry[RunRow]]:
     group: Group | None = None
-    for _, run, place in chosen:
-        if grouped and place.group != group:
-            group = place.group
+    for seat in chosen:
+        place = seat.place.group
+        if grouped and place is not group:
+            group = place
             title, more = _TITLES[group]
             yield Entry(None, RunRow("title", None, title, more))
-        key = run_key(run)
-        yield Entry(key, RunRow("head", run))
-        if place.group == Group.NEEDS:
-            yield Entry(key, RunRow("reason", run))
+        yield Entry(seat.key, RunRow("head", seat.run))
+        if place is Group.NEEDS:
+            yield Entry(seat.key, RunRow("reason", seat.run))
 
 
 class Columns(NamedTuple):
@@ -192,7 +214,7 @@ def _home_mark(run: RunSummary) -> str:
 def list_title(found: Listing, *, sort: str, find: str) -> tuple[str, str]:
     """Return the second row of the place: counts left, order and search right."""
     parts = [f"{found.live} live", f"{found.ended} ended"]
-    left = f"{found.live + found.ended} runs: {', '.join(parts)}"
+    left = f"{plural(found.live + found.ended, 'run')}: {', '.join(parts)}"
     if found.needs:
         left += f", {found.needs} {'needs' if found.needs == 1 else 'need'} you"
     right = []
