@@ -183,9 +183,11 @@ def test_ls_text_names_runs_by_the_beginning_of_their_session(
 def test_ls_finds_and_sorts(call: Call, home: Path) -> None:
     for name in ("beta", "Alpha"):
         make(home, a_flow(name=name))
-    names = lambda *words: [  # noqa: E731
-        one["name"] for one in json.loads(call("ls", "--json", *words)[1])["runs"]
-    ]
+
+    def names(*words: str) -> list[str]:
+        runs = json.loads(call("ls", "--json", *words)[1])["runs"]
+        return [one["name"] for one in runs]
+
     assert names("--sort", "name") == ["Alpha", "beta"]
     assert names("--sort", "started") == ["Alpha", "beta"]
     assert names("--find", "ALPH") == ["Alpha"]

@@ -9,6 +9,7 @@ import signal
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from heaveto.observe import Observer, is_over
 from heaveto.text import short_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from heaveto.detach import Started
     from heaveto.observe.snapshot import RunDetail
@@ -104,8 +105,8 @@ async def _headless(scope: Scope, home: Home, runs: list[_Run]) -> int:
     scope.output.note(f"{len(runs)} flows run; this takes about 15 seconds")
     with Observer((home,)) as observer:
         for run in runs:
-            if run.flow.steered:
-                await _steer(scope, observer, home, run.started.session_id, deadline)
+            if run.flow.pauses_at is not None:
+                await _steer(scope, observer, home, run, deadline)
         details = []
         for run in runs:
             left = max(0.1, deadline - time.monotonic())
@@ -130,24 +131,42 @@ async def _headless(scope: Scope, home: Home, runs: list[_Run]) -> int:
 
 
 async def _steer(
-    scope: Scope, observer: Observer, home: Home, target: str, deadline: float
+    scope: Scope, observer: Observer, home: Home, run: _Run, deadline: float
 ) -> None:
     """Pause, say something, and resume, each when the one before has been taken."""
     from heaveto.controls import enqueue_async
 
+    session = run.started.session_id
+
+    async def until(ask: Callable[[RunDetail], bool]) -> None:
+        while time.monotonic() < deadline:
+            detail = await asyncio.to_thread(observer.read_run, session)
+            if is_over(detail.run) or ask(detail):
+                return
+            await asyncio.sleep(0.1)
+
+    await until(
+        lambda detail: any(
+            one.name == run.flow.pauses_at and one.status == OperationStatus.RUNNING
+            for one in detail.operations
+        )
+    )
     for verb, text in (
         (Verb.PAUSE, None),
         (Verb.MESSAGE, MESSAGE),
         (Verb.RESUME, None),
     ):
-        receipt = await enqueue_async(home, target, verb, text=text, by="demo")
-        scope.output.note(f"{verb} queued for {short_id(target)}")
-        while time.monotonic() < deadline:
-            detail = await asyncio.to_thread(observer.read_run, target)
-            mine = [one for one in detail.controls if one.id == receipt.control.id]
-            if is_over(detail.run) or any(one.klass == "applied" for one in mine):
-                break
-            await asyncio.sleep(0.1)
+        receipt = await enqueue_async(home, session, verb, text=text, by="demo")
+        scope.output.note(f"{verb} queued for {short_id(session)}")
+        sent = receipt.control.id
+        await until(partial(_is_applied, sent))
+
+
+def _is_applied(control_id: str, detail: RunDetail) -> bool:
+    """Tell whether a control has been applied."""
+    return any(
+        one.id == control_id and one.klass == "applied" for one in detail.controls
+    )
 
 
 def _compare(run: _Run, detail: RunDetail) -> Iterator[str]:
@@ -155,13 +174,12 @@ def _compare(run: _Run, detail: RunDetail) -> Iterator[str]:
     name = run.flow.name
     if detail.run.status != run.flow.ends:
         yield f"{name} ended as {detail.run.state}, not {run.flow.ends}"
-    if run.flow.steered and not any(
-        one.rendered_into is not None for one in detail.controls
+    if run.flow.reads is not None and not any(
+        one.name == run.flow.reads and one.rendered for one in detail.operations
     ):
-        yield f"{name}: no operation read the message"
-    started = {OperationStatus.COMPLETED, OperationStatus.FAILED}
-    if not any(one.status in started for one in detail.operations):
-        yield f"{name}: no operation ran"
+        yield f"{name}: {run.flow.reads} did not read the message"
+    if not any(one.status == OperationStatus.COMPLETED for one in detail.operations):
+        yield f"{name}: no operation was completed"
 
 
 def _end_all(home: Home, runs: list[_Run]) -> None:

@@ -25,8 +25,10 @@ class DemoFlow:
     name: str
     ends: RunStatus
     """The status that it ends with when nobody interferes."""
-    steered: bool = False
-    """The headless demo pauses it, sends a message and resumes it."""
+    pauses_at: str | None = None
+    """The headless demo pauses it while this operation runs, and sends a message."""
+    reads: str | None = None
+    """The operation that must have read the message."""
 
     @property
     def path(self) -> Path:
@@ -37,5 +39,10 @@ class DemoFlow:
 FLOWS = (
     DemoFlow(name="release-notes", ends=RunStatus.COMPLETED),
     DemoFlow(name="nightly-build", ends=RunStatus.FAILED),
-    DemoFlow(name="steer-me", ends=RunStatus.COMPLETED, steered=True),
+    DemoFlow(
+        name="steer-me",
+        ends=RunStatus.COMPLETED,
+        pauses_at="collect",
+        reads="draft",
+    ),
 )
