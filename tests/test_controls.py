@@ -468,6 +468,13 @@ def test_control_for_lionagi_has_its_form(foreign: Home, verb: str) -> None:
     assert sql(foreign, "SELECT sql FROM sqlite_master ORDER BY name") == schema
 
 
+def test_newer_lionagi_is_steered_with_a_warning(foreign: Home) -> None:
+    sql(foreign, "UPDATE schema_meta SET value = '5' WHERE key = 'version'")
+    receipt = enqueue(foreign, FOREIGN_SID, "pause", alive=alive)
+    assert len(receipt.warnings) == 1
+    assert "newer lionagi" in receipt.warnings[0]
+
+
 def test_lionagi_is_not_asked_to_stop_and_its_dead_take_nothing(foreign: Home) -> None:
     error = refused(
         "unsupported_kind", lambda: enqueue(foreign, FOREIGN_SID, "stop", alive=alive)

@@ -23,7 +23,14 @@ from heaveto.errors import ControlError, StateDBError
 from heaveto.files import check_owner
 from heaveto.liveness import Liveness, judge
 from heaveto.model import TERMINAL_RUN, Verb
-from heaveto.statedb import BOUND, ControlRow, ReadDB, busy_timeout, writing
+from heaveto.statedb import (
+    BOUND,
+    ControlRow,
+    ReadDB,
+    Schema,
+    busy_timeout,
+    writing,
+)
 from heaveto.statedb.opening import identity, mapped
 from heaveto.statedb.rows import json_text
 from heaveto.statedb.statements import FINALIZE, admission
@@ -47,6 +54,8 @@ __all__ = [
 ]
 
 _STEERABLE = ("flow", "play")
+_LIONAGI_VERSION = 4
+"""The newest version of lionagi's database whose rules of admission are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +130,7 @@ def enqueue(
     before = identity(path)
     check_owner(home.path)
     check_owner(path)
-    session, sender = _session(home, session_id)
+    session, schema, sender = _session(home, session_id)
     _check_admission(session, wanted)
     if wanted is Verb.STOP and home.source == "lionagi":
         raise ControlError(
@@ -129,7 +138,12 @@ def enqueue(
             " process",
             code="unsupported_kind",
         )
-    warnings = _check_alive(session, (alive or judge_session)(home, session))
+    warnings = _check_alive((alive or judge_session)(home, session))
+    if home.source == "lionagi" and (schema.version or 0) > _LIONAGI_VERSION:
+        warnings += (
+            f"the home is of a newer lionagi (database version {schema.version}, known"
+            f" up to {_LIONAGI_VERSION}): it may not take the control",
+        )
     row = ControlRow(
         id=new_id(),
         session_id=session_id,
@@ -193,13 +207,14 @@ def _reading(home: Home) -> Iterator[ReadDB]:
         yield database
 
 
-def _session(home: Home, session_id: str) -> tuple[SessionRow, bool]:
-    """Read the session, and whether controls record their sender."""
+def _session(home: Home, session_id: str) -> tuple[SessionRow, Schema, bool]:
+    """Read the session, the schema, and whether controls record their sender."""
     with _reading(home) as database:
         session = database.session(session_id)
         if session is None:
             raise ControlError("no such session", code="unknown_session")
-        return session, database.has_column("session_controls", "by")
+        sender = database.has_column("session_controls", "by")
+        return session, database.schema, sender
 
 
 def _check_admission(session: SessionRow, verb: Verb) -> None:
@@ -239,7 +254,7 @@ def _check_agent(session: SessionRow, verb: Verb) -> None:
         )
 
 
-def _check_alive(session: SessionRow, found: Liveness) -> tuple[str, ...]:
+def _check_alive(found: Liveness) -> tuple[str, ...]:
     """Refuse a dead run; warn when it cannot be told (PRODUCT 6.3)."""
     if found.alive is False:
         raise ControlError(f"the run is dead: {found.why}", code="dead_run")
@@ -264,7 +279,7 @@ def _insert(home: Home, row: ControlRow, *, sender: bool, deadline: float) -> No
     if sender:
         given |= {"by": row.by, "host": row.host}
     if _change(home, admission(sender=sender), given, deadline) != 1:
-        session, _ = _session(home, row.session_id)
+        session, *_ = _session(home, row.session_id)
         _check_admission(session, Verb(row.verb))
         raise ControlError("the run did not take the control", code="not_running")
 
