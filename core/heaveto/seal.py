@@ -36,6 +36,8 @@ class Seal:
     """Operations whose outcome is in it."""
     delivered: frozenset[str]
     """Ids of the controls whose messages stand in its shared context."""
+    files: UnitIdentity
+    """Base and journal as they were sealed and still are."""
 
 
 def seal(
@@ -100,6 +102,7 @@ def read_seal(
         records_since_base=found["records_since_base"],
         saved=found["saved"],
         delivered=frozenset(found["delivered"]),
+        files=(base, journal),
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from heaveto.model import OperationStatus, RunState, RunStatus
+from heaveto.model import OperationStatus, Origin, RunState, RunStatus
 from heaveto.observe.derive import (
     Evidence,
     conclude,
@@ -274,8 +274,13 @@ def _about_checkpoint(
 
 
 def _is_unsaved(view: OperationView) -> bool:
-    """Tell whether a result was seen that the checkpoint does not hold."""
+    """Tell whether a result was seen that the checkpoint does not hold.
+
+    A summary is made anew from the results and is in no checkpoint.
+    """
     done = (OperationStatus.COMPLETED, OperationStatus.FAILED)
+    if view.origin == Origin.SYNTHESIS:
+        return False
     return view.status in done and view.executed and view.persisted is False
 
 

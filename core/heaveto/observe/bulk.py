@@ -52,6 +52,8 @@ class BulkDB(ReadDB):
     def marks(self) -> dict[str, Mark]:
         """Return every session's mark by its id, the most recently made first."""
         has = self._has("sessions")
+        if not has:  # a database that is just being made
+            return {}
         wanted = [
             name if name in has else "NULL"
             for name in ("updated_at", "status", "current_phase", "ended_at")
@@ -62,6 +64,27 @@ class BulkDB(ReadDB):
             f"SELECT id, {', '.join(wanted)}, {size} FROM sessions {order}"
         )
         return {str(row[0]): row[1:] for row in found}
+
+    def signalled(self, after: int) -> tuple[frozenset[str], int]:
+        """Return the sessions with signals that were written after a mark.
+
+        Args:
+            after: What this returned the last time; 0 at first.
+
+        Returns:
+            The sessions, and the new mark. When rows were removed from the end, marks
+            begin anew and every session is returned.
+        """
+        if not self._has("session_signals"):
+            return frozenset(), 0
+        [(last,)] = self._ask("SELECT max(rowid) FROM session_signals")
+        newest = int(str(last or 0))
+        if newest < after:
+            after = 0
+        found = self._ask(
+            "SELECT DISTINCT session_id FROM session_signals WHERE rowid > ?", [after]
+        )
+        return frozenset(str(session) for (session,) in found), newest
 
     def continuing(self, session_id: str) -> list[SessionRow]:
         """Return the sessions whose metadata name another one, the newest first."""

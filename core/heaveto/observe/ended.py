@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from heaveto.observe.roster import Roster
     from heaveto.observe.saved import Saved
     from heaveto.observe.snapshot import RunSummary
+    from heaveto.seal import UnitIdentity
     from heaveto.statedb import SessionRow
 
 __all__ = ["EndedRuns"]
@@ -45,6 +46,8 @@ __all__ = ["EndedRuns"]
 _SOME = 8
 """Up to so many runs are read whole: cheaper than one count of everything."""
 _BUDGET_S = 0.2
+_FREE = 64
+"""So many checkpoints are loaded whatever the time."""
 
 _ENDS = {
     SignalKind.COMPLETED: OperationStatus.COMPLETED.value,
@@ -76,6 +79,7 @@ class EndedRuns:
         self._roster = roster
         self._monotonic = monotonic
         self._until = monotonic() + budget
+        self._free = _FREE
         self._now = clock()
         self._runs = str(roster.home.runs)
         self._there = Place(
@@ -89,25 +93,29 @@ class EndedRuns:
 
     def summaries(
         self, keys: list[str], relations: Relations
-    ) -> Iterator[tuple[str, SessionRow, RunSummary | None]]:
-        """Yield each run with its summary, or with None when it must be read whole.
+    ) -> Iterator[tuple[str, RunSummary | None, UnitIdentity]]:
+        """Yield each run with its summary and its checkpoint's files.
+
+        The summary is None when the run must be read whole.
 
         Args:
             keys: Of the roster's rows, in the order in which a budget is spent.
             relations: Who continues whom.
         """
         counts: dict[str, Counts] | None = None
-        if len(keys) > _SOME and (database := self._roster.open()) is not None:
-            counts = database.counts()
+        if len(keys) > _SOME and any(key == self._roster.rows[key].id for key in keys):
+            counts = self._roster.open().counts()
         for key in keys:
             row = self._roster.rows[key]
-            summary = None
+            nodes = None
             if counts is not None and row.id == key and self._is_plain(row):
-                found = counts.get(key)
-                nodes = _nodes(found)
-                if nodes is not None:
-                    summary = self._summary(row, nodes, relations)
-            yield key, row, summary
+                nodes = _nodes(counts.get(key))
+            if nodes is None:
+                yield key, None, _NO_FILES
+                continue
+            saved = self._saved(row)
+            files = _NO_FILES if saved is None else saved.files
+            yield key, self._summary(row, saved, nodes, relations), files
 
     def _is_plain(self, row: SessionRow) -> bool:
         """Tell whether row and counts can tell the whole of a run."""
@@ -118,11 +126,13 @@ class EndedRuns:
         )
 
     def _summary(
-        self, row: SessionRow, nodes: dict[str, int], relations: Relations
+        self,
+        row: SessionRow,
+        saved: Saved | None,
+        nodes: dict[str, int],
+        relations: Relations,
     ) -> RunSummary | None:
         there = row.run_id in self._roster.folders
-        folder = f"{self._runs}/{row.run_id}" if there else None
-        saved = None if folder is None else self._saved(row, folder)
         controls = self._roster.controls.get(row.id, ())
         if saved is not None and saved.view.status == "unread" and controls:
             return None  # what became of its messages is in the checkpoint
@@ -142,18 +152,22 @@ class EndedRuns:
             nodes,
         )
 
-    def _saved(self, row: SessionRow, folder: str) -> Saved | None:
+    def _saved(self, row: SessionRow) -> Saved | None:
         """Return what is known of a checkpoint: sealed, loaded, or not read yet."""
-        path = f"{folder}/checkpoint.json"
+        if row.run_id not in self._roster.folders:
+            return None
+        path = f"{self._runs}/{row.run_id}/checkpoint.json"
         seal = read_seal(row.node_metadata, path)
         if seal is not None:
             return sealed(seal)
-        if self._monotonic() < self._until:
+        self._free -= 1
+        if self._free >= 0 or self._monotonic() < self._until:
             return Unit(Path(path)).read(live=False)
         return unread() if os.path.lexists(path) else None
 
 
 _NOTHING = Fold()
+_NO_FILES: UnitIdentity = (None, None)
 _ENDED = Liveness(alive=False, why="the run has ended")
 
 

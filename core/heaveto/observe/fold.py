@@ -160,6 +160,9 @@ class Fold:
         if name and lane.id.startswith(
             lane.name
         ):  # an id is no name; the first one stays
+            if lane.name not in (lane.id, name):
+                # lionagi announces its summary under a piece of its id.
+                lane.origin = Origin.SYNTHESIS
             lane.name = name
         lane.assignee = _text(row.payload, "assignee") or lane.assignee
         origin = _text(row.payload, "origin")

@@ -1,7 +1,7 @@
 """One run followed: each look reads only what is new since the last one.
 
 Signals are read from the last sequence number on, the checkpoint only when its files
-changed, the process is asked at most once a second. Blocking; one owner.
+changed; the process is asked once a second. Blocking; one owner.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from heaveto.observe.saved import Saved
     from heaveto.observe.snapshot import RunDetail
     from heaveto.runs import Home, RunDir
+    from heaveto.seal import UnitIdentity
     from heaveto.statedb import ControlRow, SessionRow
 
 __all__ = ["Followed"]
 
-_ASK_PROCESS_S = 0.9
-"""A process is asked for at most so often; its death shows within three seconds."""
+_LOOK_S = 0.9
+"""Process and files are looked at so often; a death shows within three seconds."""
 _PAGE = 10_000
 
 
@@ -65,7 +66,7 @@ class Followed:
         self.has_row = has_row
         self.fold = Fold()
         self.saved: Saved | None = None
-        self.controls: tuple[ControlRow, ...] = ()
+        self.controls: Sequence[ControlRow] = ()
         self.revision = 0
         """Moves when anything that is shown of the run has changed."""
         self.run_dir = _run_dir(home, row)
@@ -73,9 +74,8 @@ class Followed:
         self._unit = None if self.run_dir is None else Unit(self.run_dir.checkpoint)
         self._read = False
         self._process: Liveness | None = None
-        self._asked_at = 0.0
         self._place: Place | None = None
-        self._placed_at = 0.0
+        self._looked_at = 0.0
 
     @property
     def ended(self) -> bool:
@@ -94,44 +94,58 @@ class Followed:
         """Tell whether its process is gone and its row still says running."""
         return not self.ended and not self.live
 
+    @property
+    def files(self) -> UnitIdentity:
+        """Base and journal of its checkpoint as they were read last."""
+        return (None, None) if self.saved is None else self.saved.files
+
     def update(
-        self, database: BulkDB | None, row: SessionRow, *, fresh: bool = True
+        self,
+        database: BulkDB | None,
+        row: SessionRow,
+        controls: Sequence[ControlRow],
+        *,
+        signals: bool = True,
+        files: bool = True,
     ) -> bool:
         """Read what is new.
 
         Args:
             database: None when there is none; then files alone are read.
             row: The session as just read.
-            fresh: False: the database has not changed since the last update.
+            controls: Its controls as just read.
+            signals: False: no signal was added since the last update.
+            files: False: nothing was told of changed files; they are looked at once a
+                second all the same.
 
         Returns:
             Whether anything that is shown changed.
         """
         changed = row is not self.row and row != self.row
-        self.row = row
-        changed |= self._ask_process()
-        if database is not None and self.has_row and (fresh or not self._read):
+        changed |= controls is not self.controls and controls != self.controls
+        self.row, self.controls = row, controls
+        if database is not None and self.has_row and (signals or not self._read):
             self._read = True
             changed |= self._read_signals(database)
-            changed |= self._read_controls(database)
-        changed |= self._read_unit()
-        changed |= self._look()
+        now = self._monotonic()
+        beat = changed or now - self._looked_at >= _LOOK_S or self._process is None
+        if beat:
+            self._looked_at = now
+            changed |= self._ask_process()
+            changed |= self._look()
+        if beat or files:
+            changed |= self._read_unit()
         self.revision += changed
         return changed
 
     def _ask_process(self) -> bool:
-        now = self._monotonic()
-        if self.ended:
-            before, self._process = self._process, judge({}, ended=True)
-            return before is None or before.alive is not False
-        if self._process is not None and now - self._asked_at < _ASK_PROCESS_S:
-            return False
         lock = None
         if self.run_dir is not None and self.home.source == "heaveto":
             lock = self.run_dir.lock
         before = self._process
-        self._process = judge(self.row.node_metadata, lock=lock, machine=self._machine)
-        self._asked_at = now
+        self._process = judge(
+            self.row.node_metadata, lock=lock, ended=self.ended, machine=self._machine
+        )
         return before is None or before.alive != self._process.alive
 
     def _read_signals(self, database: BulkDB) -> bool:
@@ -142,13 +156,6 @@ class Followed:
                 break
         return changed
 
-    def _read_controls(self, database: BulkDB) -> bool:
-        found = tuple(database.controls(self.row.id))
-        if found == self.controls:
-            return False
-        self.controls = found
-        return True
-
     def _read_unit(self) -> bool:
         if self._unit is None:
             return False
@@ -157,12 +164,8 @@ class Followed:
         return self.saved is not before
 
     def _look(self) -> bool:
-        """Look at the directory itself, at most once a second."""
-        now = self._monotonic()
-        if self._place is not None and now - self._placed_at < _ASK_PROCESS_S:
-            return False
-        before, self._placed_at = self._place, now
-        self._place = self._place_now()
+        """Look at the directory itself."""
+        before, self._place = self._place, self._place_now()
         return self._place != before
 
     def _place_now(self) -> Place:

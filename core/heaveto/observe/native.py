@@ -1,10 +1,10 @@
 """A heaveto home as a source of runs.
 
 A list of ten thousand runs must not read ten thousand runs. What goes on is followed,
-each run by itself (:class:`~heaveto.observe.follow.Followed`). What has ended is read
-once: from its row, one count of all signals and the seal of its checkpoint where that
-suffices (:mod:`~heaveto.observe.ended`), else whole; and again only when its row, its
-controls or its files differ.
+each run by itself (:class:`~heaveto.observe.follow.Followed`), and looked at each time.
+What has ended is read once: from its row, one count of all signals and the seal of its
+checkpoint where that suffices (:mod:`~heaveto.observe.ended`), else whole; then again
+when its row, its controls or its files differ, which are compared in turns.
 
 An unreadable database does not empty the list: what was read last stays, with the
 moment of that reading, and :meth:`NativeSource.health` says what is wrong.
@@ -27,18 +27,19 @@ from heaveto.observe.ended import EndedRuns
 from heaveto.observe.follow import Followed
 from heaveto.observe.relations import Relations
 from heaveto.observe.roster import Roster
+from heaveto.observe.rotation import Rotation
 from heaveto.observe.snapshot import HomeView
 from heaveto.observe.words import notice
+from heaveto.seal import unit_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Collection
 
     from heaveto.liveness import Machine
-    from heaveto.observe.bulk import BulkDB
     from heaveto.observe.snapshot import RunDetail, RunSummary
     from heaveto.runs import Home
-    from heaveto.statedb import ControlRow, SessionRow
+    from heaveto.seal import UnitIdentity
+    from heaveto.statedb import SessionRow
 
 __all__ = ["NativeSource"]
 
@@ -48,32 +49,29 @@ _COOLING_S = 5.0
 """An ended run is followed for so long, for what its runner writes last."""
 _REBUILT_S = 1.0
 """A run that goes on is concluded about anew at least so often: time passes."""
-_UNKNOWN_S = 5.0
 _RECHECK_S = 30.0
-"""How often runs of which nothing goes on are looked at again."""
+"""Every run of which nothing goes on is looked at once in this time."""
 
 
 class _Listed:
     """One run of the list: its summary and what that rests on."""
 
-    __slots__ = ("built_at", "controls", "due", "revision", "row", "summary")
+    __slots__ = ("built_at", "files", "revision", "summary")
 
     def __init__(
         self,
-        row: SessionRow,
-        controls: list[ControlRow] | None,
         summary: RunSummary,
         *,
         built_at: float,
-        due: float,
-        revision: int,
+        revision: int | None = None,
+        files: UnitIdentity | None = None,
     ) -> None:
-        self.row = row
-        self.controls = controls
         self.summary = summary
         self.built_at = built_at
-        self.due = due
         self.revision = revision
+        """Of the follower; None: it was told without reading the run whole."""
+        self.files = files
+        """The checkpoint's files of an ended run, as they were then."""
 
 
 class NativeSource:
@@ -99,7 +97,9 @@ class NativeSource:
         self._clock, self._monotonic, self._machine = clock, monotonic, machine
         self._roster = Roster(home, clock=clock, monotonic=monotonic)
         self._relations = Relations()
+        self._rotation = Rotation(_RECHECK_S, monotonic)
         self._followed: OrderedDict[str, Followed] = OrderedDict()
+        self._live: set[str] = set()
         self._cooling: dict[str, float] = {}
         self._listed: dict[str, _Listed] = {}
 
@@ -109,46 +109,34 @@ class NativeSource:
 
     # --- what is asked
 
-    def runs(self) -> tuple[RunSummary, ...]:
-        """Return every run, the newest first.
-
-        Raises:
-            StateDBError: The database cannot be read and nothing was read before.
-        """
-        self.refresh()
-        return self.listed()
-
     def listed(self) -> tuple[RunSummary, ...]:
-        """Return every run as :meth:`refresh` left it."""
+        """Return every run as :meth:`refresh` left it, the newest first."""
         rows = self._roster.rows
         return tuple(self._listed[key].summary for key in rows if key in self._listed)
 
-    def refresh(self) -> frozenset[str]:
+    def refresh(self, touched: Collection[str] | None = None) -> frozenset[str]:
         """Read what is new of every run.
+
+        Args:
+            touched: Names of run directories in which files changed; None: look at all.
 
         Returns:
             The keys (session ids; run ids where there is no row) of the runs that are
             shown otherwise than before, are new, or are gone.
 
         Raises:
-            StateDBError: The database cannot be read and nothing was read before.
+            StateDBError: The database cannot be read, and never could.
         """
-        self._roster.sync()
-        if self._roster.error is not None and self._roster.error.code != "db_missing":
+        roster = self._roster
+        roster.sync()
+        if not roster.readable:
             return frozenset()
-        rows = self._roster.rows
-        self._relations.read(rows)
-        changed = set(self._listed) - set(rows)
-        for key in changed:
-            del self._listed[key]
-            self._followed.pop(key, None)
+        self._relations.read(roster.rows)
+        changed = self._let_go()
         ended = []
-        for key, row in rows.items():
-            due = self._is_due(key, row)
-            if not due:
-                continue
-            if self._goes_on(key, row):
-                changed |= self._list_live(key, row)
+        for key in self._due():
+            if self._goes_on(key, roster.rows[key]):
+                changed |= self._list_live(key, touched)
             else:
                 ended.append(key)
         if ended:
@@ -168,24 +156,31 @@ class NativeSource:
         """
         key = session_id or run_id or ""
         try:
-            database = self._roster.open()
-            row = self._row(database, session_id, run_id)
-        except StateDBError as error:
-            return self._as_known(key, error)
+            return self._read(key, session_id, run_id)
+        except StateDBError:
+            self._roster.close()
+            followed = self._followed.get(key)
+            if followed is None:
+                raise
+            return self._detail(followed)
+
+    def _read(
+        self, key: str, session_id: str | None, run_id: str | None
+    ) -> RunDetail | None:
+        if session_id is None:
+            row = self._roster.row_of_directory(run_id or "")
+            if row is None:
+                return None
+            followed = self._follow(key, row, has_row=False)
+            followed.update(None, row, ())
+            return self._detail(followed)
+        database = self._roster.open()
+        row = database.session(session_id)
         if row is None:
             return None
-        followed = self._follow(key, row, has_row=session_id is not None)
-        followed.update(database, row)
-        if key not in self._roster.rows:
-            self._relations.look(database, row)
-        return self._detail(followed)
-
-    def _as_known(self, key: str, error: StateDBError) -> RunDetail:
-        """Return a run as it was read last, when its database cannot be read now."""
-        self._roster.close()
-        followed = self._followed.get(key)
-        if followed is None:
-            raise error
+        followed = self._follow(key, row, has_row=True)
+        followed.update(database, row, database.controls(session_id))
+        self._relations.look(database, row)
         return self._detail(followed)
 
     def health(self) -> HomeView:
@@ -199,118 +194,147 @@ class NativeSource:
             problem=problem,
         )
 
-    def live_directories(self) -> tuple[Path, ...]:
-        """Return the directories of the runs that go on."""
-        return tuple(
-            followed.run_dir.path
-            for followed in self._followed.values()
-            if followed.live and followed.run_dir is not None
-        )
+    def watch_paths(self) -> tuple[str, ...]:
+        """Return the folder of runs and the directories of the runs that go on."""
+        rows, runs = self._roster.rows, str(self.home.runs)
+        going_on = (rows[key].run_id for key in self._live if key in rows)
+        return runs, *(f"{runs}/{name}" for name in going_on if name)
 
     # --- the list
 
-    def _is_due(self, key: str, row: SessionRow) -> bool:
-        """Tell whether a run has to be looked at again."""
-        listed = self._listed.get(key)
-        return (
-            listed is None
-            or listed.row is not row
-            or self._monotonic() >= listed.due
-            or listed.controls != self._roster.controls.get(key)
-            or self._relations.moved(key)
-        )
+    def _let_go(self) -> set[str]:
+        """Forget the runs that are gone; return their keys."""
+        gone = {key for key in self._roster.changed if key not in self._roster.rows}
+        for key in gone:
+            self._listed.pop(key, None)
+            self._followed.pop(key, None)
+            self._cooling.pop(key, None)
+            self._live.discard(key)
+            self._rotation.remove(key)
+        return gone
+
+    def _due(self) -> list[str]:
+        """Return the runs to look at now, in the order of the list."""
+        rows = self._roster.rows
+        due = self._live | self._roster.changed | self._relations.moved
+        due.update(self._rotation.turn())
+        if len(due) > len(rows) // 8:
+            return [key for key in rows if key in due]
+        found = [key for key in due if key in rows]
+        return sorted(found, key=lambda key: rows[key].created_at or 0.0, reverse=True)
 
     def _goes_on(self, key: str, row: SessionRow) -> bool:
         """Tell whether a run is followed, also for a little while after its end."""
         if stored_status(row.status) not in TERMINAL_RUN:
             return True
         followed = self._followed.get(key)
-        if followed is None or key not in self._listed:
+        if followed is None or key not in self._live:
             return False
         now = self._monotonic()
         if not followed.ended:  # it ended since the last look
             self._cooling[key] = now + _COOLING_S
         return now < self._cooling.get(key, 0.0)
 
-    def _list_live(self, key: str, row: SessionRow) -> set[str]:
+    def _list_live(self, key: str, touched: Collection[str] | None) -> set[str]:
         """Look at a run that is followed; return its key if it is shown otherwise."""
+        roster = self._roster
+        row = roster.rows[key]
         has_row = key == row.id
         if not has_row:
-            row = self._roster.row_of_directory(key) or row
+            row = roster.row_of_directory(key) or row
         followed = self._follow(key, row, has_row=has_row)
-        database = self._roster.open()
-        followed.update(database, row, fresh=self._roster.fresh)
-        listed, now = self._listed.get(key), self._monotonic()
+        followed.update(
+            roster.open() if has_row else None,
+            row,
+            roster.controls.get(key, ()),
+            signals=key in roster.signalled,
+            files=touched is None or row.run_id in touched,
+        )
+        listed = self._listed.get(key)
+        revised = listed is None or listed.revision != followed.revision
         if (
             listed is not None
-            and listed.revision == followed.revision
-            and now - listed.built_at < _REBUILT_S
-            and not self._relations.moved(key)
+            and not revised
+            and self._monotonic() - listed.built_at < _REBUILT_S
+            and key not in self._relations.moved
         ):
             return set()
-        revised = listed is None or listed.revision != followed.revision
         summary = self._detail(followed).run
-        return self._put(key, row, summary, revision=followed.revision, changed=revised)
+        return self._put(key, summary, revision=followed.revision, changed=revised)
 
     def _list_ended(self, keys: list[str]) -> set[str]:
         """Look at runs of which nothing goes on."""
         changed: set[str] = set()
+        keys = [key for key in keys if self._differs(key)]
         runs = EndedRuns(self._roster, clock=self._clock, monotonic=self._monotonic)
-        for key, row, summary in runs.summaries(keys, self._relations):
+        for key, told, files in runs.summaries(keys, self._relations):
+            summary = told
             if summary is None:
-                followed = self._follow(key, row, has_row=key == row.id)
-                followed.update(self._roster.open(), row)
-                summary = self._detail(followed).run
-            changed |= self._put(key, row, summary, revision=-1)
+                row = self._roster.rows[key]
+                has_row = key == row.id
+                followed = self._follow(key, row, has_row=has_row)
+                followed.update(
+                    self._roster.open() if has_row else None,
+                    row,
+                    self._roster.controls.get(key, ()),
+                )
+                summary, files = self._detail(followed).run, followed.files
+            changed |= self._put(key, summary, files=files)
         return changed
+
+    def _differs(self, key: str) -> bool:
+        """Tell whether an ended run's row, controls or files are not as before."""
+        listed = self._listed.get(key)
+        if (
+            listed is None
+            or listed.revision is not None
+            or key in self._roster.changed
+            or key in self._relations.moved
+            or _is_unread(listed.summary)
+        ):
+            return True
+        if listed.files == self._files(key):
+            self._schedule(key, listed.summary)
+            return False
+        return True
+
+    def _files(self, key: str) -> UnitIdentity:
+        run_id = self._roster.rows[key].run_id
+        if run_id not in self._roster.folders:
+            return None, None
+        return unit_identity(f"{self.home.runs}/{run_id}/checkpoint.json")
 
     def _put(
         self,
         key: str,
-        row: SessionRow,
         summary: RunSummary,
         *,
-        revision: int,
+        revision: int | None = None,
+        files: UnitIdentity | None = None,
         changed: bool = False,
     ) -> set[str]:
         """Keep a summary; return its key if it is shown otherwise than before."""
-        now = self._monotonic()
         before = self._listed.get(key)
+        same = before is not None and not changed and _same(before.summary, summary)
         self._listed[key] = _Listed(
-            row,
-            self._roster.controls.get(key),
-            summary,
-            built_at=now,
-            due=now + self._rest(key, summary),
-            revision=revision,
+            summary, built_at=self._monotonic(), revision=revision, files=files
         )
         self._relations.told(key)
-        if before is not None and not changed and _same(before.summary, summary):
-            if revision == -1:
-                self._listed[key].summary = before.summary
-            return set()
-        return {key}
+        self._schedule(key, summary)
+        return set() if same else {key}
 
-    def _rest(self, key: str, summary: RunSummary) -> float:
-        """Return for how many seconds a run need not be looked at."""
-        if summary.checkpoint is not None and summary.checkpoint.status == "unread":
-            return 0.0
-        if summary.status in TERMINAL_RUN:
-            cooling = self._monotonic() < self._cooling.get(key, 0.0)
-            return 0.0 if cooling else _RECHECK_S
-        if summary.alive is False:
-            return _RECHECK_S
-        return _UNKNOWN_S if summary.state == "unknown" else 0.0
+    def _schedule(self, key: str, summary: RunSummary) -> None:
+        """Decide when a run is looked at again: every time, or in its turn."""
+        ended = summary.status in TERMINAL_RUN
+        cooling = ended and self._monotonic() < self._cooling.get(key, 0.0)
+        going_on = not ended and summary.alive is not False
+        if going_on or cooling or _is_unread(summary):
+            self._live.add(key)
+        else:
+            self._live.discard(key)
+            self._rotation.add(key)
 
     # --- one run
-
-    def _row(
-        self, database: BulkDB | None, session_id: str | None, run_id: str | None
-    ) -> SessionRow | None:
-        """Return the session of a run, or what its directory says in its place."""
-        if session_id is not None:
-            return None if database is None else database.session(session_id)
-        return None if run_id is None else self._roster.row_of_directory(run_id)
 
     def _follow(self, key: str, row: SessionRow, *, has_row: bool) -> Followed:
         """Return the follower of a run; the last looked at is the last to be let go."""
@@ -328,13 +352,13 @@ class NativeSource:
         return followed
 
     def _forget(self) -> None:
-        """Let go of runs that ended and were not looked at lately."""
-        if len(self._followed) <= _KEPT:
-            return
-        idle = [key for key, one in self._followed.items() if not one.live]
-        for key in idle[: max(0, len(idle) - _KEPT)]:
-            del self._followed[key]
-            self._cooling.pop(key, None)
+        """Let go of runs of which nothing goes on and that nobody looked at lately."""
+        spare = len(self._followed) - len(self._live) - _KEPT
+        if spare > 0:
+            idle = [key for key in self._followed if key not in self._live]
+            for key in idle[:spare]:
+                del self._followed[key]
+                self._cooling.pop(key, None)
 
     def _detail(self, followed: Followed) -> RunDetail:
         resumed_from, superseded_by = self._relations.of(followed.row)
@@ -355,6 +379,10 @@ def _survivors(followed: Followed) -> tuple[dict[str, object], ...]:
         {"pid": one.pid, "operation": one.operation, "command": one.command}
         for one in survivors(followed.run_dir.path)
     )
+
+
+def _is_unread(summary: RunSummary) -> bool:
+    return summary.checkpoint is not None and summary.checkpoint.status == "unread"
 
 
 def _same(before: RunSummary, after: RunSummary) -> bool:

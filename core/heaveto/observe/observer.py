@@ -16,16 +16,17 @@ from heaveto.errors import HomeError, StateDBError, TargetError
 from heaveto.homes import open_home
 from heaveto.model import TERMINAL_RUN
 from heaveto.observe.native import NativeSource
+from heaveto.observe.unopened import UnopenedHome
 from heaveto.runs import Home
 from heaveto.targets import resolve_target
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable
     from pathlib import Path
     from types import TracebackType
 
     from heaveto.observe.snapshot import HomeView, RunDetail, RunSummary
-    from heaveto.observe.watch import Change
+    from heaveto.observe.watch import Change, Watcher
 
 __all__ = ["Observer", "RunSource", "is_over"]
 
@@ -38,16 +39,12 @@ class RunSource(Protocol):
 
     home: Home
 
-    def runs(self) -> tuple[RunSummary, ...]:
-        """Return every run, the newest first, after reading what is new."""
+    def refresh(self, touched: Collection[str] | None = None) -> frozenset[str]:
+        """Read what is new; return the keys of the runs that are shown otherwise."""
         ...
 
     def listed(self) -> tuple[RunSummary, ...]:
-        """Return every run as it was read last."""
-        ...
-
-    def refresh(self) -> frozenset[str]:
-        """Read what is new; return the keys of the runs that are shown otherwise."""
+        """Return every run as it was read last, the newest first."""
         ...
 
     def read(self, session_id: str | None, run_id: str | None) -> RunDetail | None:
@@ -58,7 +55,7 @@ class RunSource(Protocol):
         """Return how the home stands."""
         ...
 
-    def live_directories(self) -> tuple[Path, ...]:
+    def watch_paths(self) -> tuple[str, ...]:
         """Return the directories in which something may change."""
         ...
 
@@ -85,16 +82,32 @@ class Observer:
             monotonic: Seconds that no clock change moves.
 
         Raises:
-            HomeError: One of them is no home.
+            HomeError: None of them can be opened. One that cannot be opened among
+                others that can is shown by :meth:`health` and tried again.
         """
-        self.homes: tuple[Home, ...] = tuple(
-            home if isinstance(home, Home) else open_home(home) for home in homes
-        )
-        self.sources: tuple[RunSource, ...] = tuple(
-            NativeSource(home, clock=clock, monotonic=monotonic) for home in self.homes
-        )
         self.lock = threading.RLock()
-        self._monotonic = monotonic
+        self.sources: tuple[RunSource, ...] = ()
+        self._watchers: set[Watcher] = set()
+        self._closed = False
+        failures: list[HomeError] = []
+        for home in homes:
+            try:
+                opened = home if isinstance(home, Home) else open_home(home)
+                source: RunSource = NativeSource(
+                    opened, clock=clock, monotonic=monotonic
+                )
+            except HomeError as error:
+                failures.append(error)
+                path = home.path if isinstance(home, Home) else home
+                source = UnopenedHome(path.absolute(), error, monotonic=monotonic)
+            self.sources += (source,)
+        if failures and len(failures) == len(self.sources):
+            raise failures[0]
+
+    @property
+    def homes(self) -> tuple[Home, ...]:
+        """The homes, in order."""
+        return tuple(source.home for source in self.sources)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -110,8 +123,11 @@ class Observer:
         self.close()
 
     def close(self) -> None:
-        """Close every database; again is harmless."""
+        """End every stream and close every database; again is harmless."""
         with self.lock:
+            self._closed = True
+            for watcher in self._watchers:
+                watcher.stop()
             for source in self.sources:
                 source.close()
 
@@ -124,34 +140,37 @@ class Observer:
             StateDBError: No home could be read, now or before.
         """
         with self.lock:
-            return self._gathered(lambda source: source.runs())
+            self.refresh()
+            return self.listed()
 
     def listed(self) -> tuple[RunSummary, ...]:
         """Return every run as it was read last."""
         with self.lock:
             return tuple(run for source in self.sources for run in source.listed())
 
-    def refresh(self) -> frozenset[str]:
-        """Read what is new; return the keys of the runs that are shown otherwise.
+    def refresh(self, touched: Collection[str] | None = None) -> frozenset[str]:
+        """Read what is new.
+
+        Args:
+            touched: Names of run directories in which files changed; None: look at all.
+
+        Returns:
+            The keys of the runs that are shown otherwise than before.
 
         Raises:
             StateDBError: No home could be read, now or before.
         """
-        with self.lock:
-            return frozenset(self._gathered(lambda source: source.refresh()))
-
-    def _gathered(self, ask: Callable[[RunSource], Iterable[object]]) -> tuple:  # type: ignore[type-arg]
-        """Ask every source; what fails is passed over unless everything does."""
-        found: list[object] = []
+        changed: set[str] = set()
         failures: list[StateDBError] = []
-        for source in self.sources:
-            try:
-                found.extend(ask(source))
-            except StateDBError as error:
-                failures.append(error)
+        with self.lock:
+            for source in () if self._closed else self.sources:
+                try:
+                    changed |= source.refresh(touched)
+                except StateDBError as error:
+                    failures.append(error)
         if failures and len(failures) == len(self.sources):
             raise failures[0]
-        return tuple(found)
+        return frozenset(changed)
 
     def read_run(self, target: str) -> RunDetail:
         """Return the run that a text names, whole.
@@ -184,6 +203,13 @@ class Observer:
         with self.lock:
             return tuple(source.health() for source in self.sources)
 
+    def watch_paths(self) -> tuple[str, ...]:
+        """Return the directories in which something may change."""
+        with self.lock:
+            return tuple(
+                path for source in self.sources for path in source.watch_paths()
+            )
+
     def _source(self, home: Home) -> RunSource:
         for source in self.sources:
             if source.home.path == home.path:
@@ -201,8 +227,12 @@ class Observer:
         from heaveto.observe.watch import Watcher
 
         async with Watcher(self) as watcher:
-            async for change in watcher:
-                yield change
+            self._watchers.add(watcher)
+            try:
+                async for change in watcher:
+                    yield change
+            finally:
+                self._watchers.discard(watcher)
 
     async def wait_for_end(
         self, target: str, limit: float | None = None

@@ -2,7 +2,9 @@
 
 A row names the session it continues; a reader shows run ids. A run is superseded by the
 newest run that continues it and got past its start: a resume that was refused or ended
-before it announced anything takes nothing over. Pure, but for :meth:`Relations.look`.
+before it listened to anybody takes nothing over.
+
+Pure, but for :meth:`Relations.look`; one owner.
 """
 
 from __future__ import annotations
@@ -25,30 +27,38 @@ def source_of(row: SessionRow) -> str | None:
 
 
 class Relations:
-    """Who continues whom, as the rows say."""
+    """Who continues whom, as the rows say.
+
+    Attributes:
+        moved: Sessions that have another heir than :meth:`told` was told of.
+    """
 
     def __init__(self) -> None:
         """Know nothing."""
-        self._rows: Mapping[str, SessionRow] = {}
+        self.moved: set[str] = set()
+        self._rows: Mapping[str, SessionRow] | None = None
         self._run_ids: dict[str, str] = {}
         self._heirs: dict[str, str] = {}
-        self._told: dict[str, str | None] = {}
 
     def read(self, rows: Mapping[str, SessionRow]) -> None:
-        """Take over all rows, the newest first."""
+        """Take over all rows, the newest first; the same mapping changes nothing."""
         if rows is self._rows:
             return
         self._rows = rows
+        before = self._heirs
         self._run_ids = {key: row.run_id for key, row in rows.items() if row.run_id}
         self._heirs = {}
         for row in rows.values():
             source = source_of(row)
             if source is not None and row.run_id and _got_going(row):
                 self._heirs.setdefault(source, row.run_id)
+        for key in before.keys() | self._heirs.keys():
+            if before.get(key) != self._heirs.get(key):
+                self.moved.add(key)
 
-    def look(self, database: BulkDB | None, row: SessionRow) -> None:
-        """Ask the database about one run alone."""
-        if database is None or not row.id:
+    def look(self, database: BulkDB, row: SessionRow) -> None:
+        """Ask the database about one run, where the rows were never read."""
+        if self._rows is not None:
             return
         source = source_of(row)
         if source is not None:
@@ -67,13 +77,9 @@ class Relations:
         resumed_from = None if source is None else self._run_ids.get(source)
         return resumed_from, self._heirs.get(row.id)
 
-    def moved(self, key: str) -> bool:
-        """Tell whether a run has another heir than was told."""
-        return self._heirs.get(key) != self._told.get(key)
-
     def told(self, key: str) -> None:
-        """Note that a run is shown with its heir."""
-        self._told[key] = self._heirs.get(key)
+        """Note that a run is shown with its present heir."""
+        self.moved.discard(key)
 
 
 def _got_going(row: SessionRow) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from heaveto.errors import RunError, StateDBError
 from heaveto.observe.bulk import BulkDB
 from heaveto.runs import read_run_json, run_names
-from heaveto.statedb import SessionRow
+from heaveto.statedb import LINEAGE, VERSION, SessionRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,7 +45,9 @@ class Roster:
             id of a directory without a row.
         controls: Control rows by session.
         folders: The names in the folder of runs.
-        fresh: The database has changed since the sync before.
+        signalled: Sessions that have new signals since the sync before.
+        changed: Keys of runs whose row or controls differ since the sync before, that
+            are new, or that are gone.
         error: Why the database could not be read the last time.
         read_at: When it could be read last, epoch seconds.
     """
@@ -62,7 +64,8 @@ class Roster:
         self.rows: dict[str, SessionRow] = {}
         self.controls: dict[str, list[ControlRow]] = {}
         self.folders: frozenset[str] = frozenset()
-        self.fresh = False
+        self.signalled: frozenset[str] = frozenset()
+        self.changed: set[str] = set()
         self.error: StateDBError | None = None
         self.read_at: float | None = None
         self._clock, self._monotonic = clock, monotonic
@@ -73,6 +76,8 @@ class Roster:
         self._stamp: Mark | None = None
         self._version: object = None
         self._synced_at = 0.0
+        self._behind = False
+        self._last_signal = 0
         self._folder_stamp: tuple[int, int, int] | None = None
         self._young = False
 
@@ -81,69 +86,92 @@ class Roster:
         """The world of the home."""
         return "lionagi" if self.home.source == "lionagi" else "heaveto"
 
+    @property
+    def readable(self) -> bool:
+        """Tell whether the roster is up to date, with or without a database."""
+        return self.error is None or self.error.code == "db_missing"
+
     def close(self) -> None:
         """Close the database; the next look opens it anew."""
         database, self._database = self._database, None
+        self._version = None
         if database is not None:
             database.close()
-        self._version = None
 
-    def open(self) -> BulkDB | None:
-        """Return the database; None when there is none.
+    def open(self) -> BulkDB:
+        """Return the database.
 
         Raises:
-            StateDBError: There is one, and it cannot be read.
+            StateDBError: There is none (``db_missing``), it cannot be read, or a newer
+                heaveto wrote it (``db_newer``, SPEC A-18).
         """
         if self._database is None:
-            try:
-                database = BulkDB.open(self.home.state_db)
-                assert isinstance(database, BulkDB)
-                self._database = database
-            except StateDBError as error:
-                if error.code != "db_missing":
-                    raise
+            database = BulkDB.open(self.home.state_db)
+            assert isinstance(database, BulkDB)
+            self._database = database
+        schema = self._database.schema
+        if schema.lineage == LINEAGE and (schema.version or 0) > VERSION:
+            self.close()
+            raise StateDBError(
+                f"the state database {self.home.state_db} has version {schema.version},"
+                f" this heaveto reads up to {VERSION}",
+                code="db_newer",
+            )
         return self._database
 
     def sync(self) -> None:
         """Bring the roster up to date.
 
         Raises:
-            StateDBError: The database cannot be read, now for the first time.
+            StateDBError: The database cannot be read, and never could.
         """
+        self.changed = set()
+        self.signalled = frozenset()
         try:
-            self._sync_database()
+            self._sync_database(self.open())
         except StateDBError as error:
             self.close()
-            self.error, self.fresh = error, False
-            if error.code == "db_missing":
-                self._without_database()
-            elif self.read_at is None:
-                raise
+            if error.code != "db_missing":
+                self.error = error
+                if self.read_at is None:
+                    raise
+                return
+            self._without_database(error)
         else:
             self.error, self.read_at = None, self._clock()
-        if self._sync_folders() or self.fresh:
+        if self.readable and (self._sync_folders() or self.changed):
             self._arrange()
 
-    def _sync_database(self) -> None:
-        database = self.open()
-        if database is None:
-            self._without_database()
-            return
+    def _sync_database(self, database: BulkDB) -> None:
         version = database.data_version()
-        self.fresh = version != self._version
-        if self.fresh:
+        if version != self._version or self._behind:
             now = self._monotonic()
             stamp = database.stamp()
             if stamp != self._stamp or now - self._synced_at > _RESYNC_S:
                 self._read_rows(database)
-                self._stamp, self._synced_at = stamp, now
+                self._stamp, self._synced_at, self._behind = stamp, now, False
+            else:
+                self._behind = True  # what no stamp shows is seen a little later
+            found = database.signalled(self._last_signal)
+            self.signalled, self._last_signal = found
         self._version = version
 
-    def _without_database(self) -> None:
-        """Let go of the rows: the file is gone."""
-        self.fresh = bool(self._stored)
+    def _without_database(self, error: StateDBError) -> None:
+        """Let go of the rows when the file is gone; keep them when the home is.
+
+        A home that was there and is not may be a disk that comes back, and an empty
+        list would tell that there were no runs.
+        """
+        had_any = self.read_at is not None or bool(self.folders)
+        if had_any and not self.home.path.is_dir():
+            self.error = StateDBError(
+                f"the home is not there: {self.home.path}", code="home_missing"
+            )
+            return
+        self.error = error if had_any else None
+        self.changed |= self._stored.keys()
         self._marks, self._stored, self.controls = {}, {}, {}
-        self._stamp = None
+        self._stamp, self._last_signal = None, 0
 
     def _read_rows(self, database: BulkDB) -> None:
         """Read the rows that differ, and the controls."""
@@ -154,17 +182,24 @@ class Roster:
             found = database.sessions()
         else:
             found = [database.session(key) for key in changed]
-        rows = {**self._stored, **{row.id: row for row in found if row is not None}}
+        self.changed |= set(changed) | (self._marks.keys() - marks.keys())
+        fetched = {row.id: row for row in found if row is not None}
+        rows = {
+            **self._stored,
+            **{key: fetched[key] for key in changed if key in fetched},
+        }
         self._stored = {key: rows[key] for key in marks if key in rows}
         self._marks = marks
-        self.controls = {}
-        for control in database.controls():
-            self.controls.setdefault(control.session_id, []).append(control)
+        self._read_controls(database)
 
-    def update_row(self, row: SessionRow) -> None:
-        """Take over a row that was read apart from the others."""
-        if row.id in self._stored:
-            self._stored[row.id] = self.rows[row.id] = row
+    def _read_controls(self, database: BulkDB) -> None:
+        controls: dict[str, list[ControlRow]] = {}
+        for control in database.controls():
+            controls.setdefault(control.session_id, []).append(control)
+        for key in controls.keys() | self.controls.keys():
+            if controls.get(key) != self.controls.get(key):
+                self.changed.add(key)
+        self.controls = controls
 
     # --- directories
 
@@ -191,6 +226,7 @@ class Roster:
             row = self._orphans.get(name) or self._orphan(name)
             if row is not None:
                 orphans[name] = row
+        self.changed |= orphans.keys() ^ self._orphans.keys()
         self._orphans = orphans
         self.rows = {**self._stored, **orphans}
 

@@ -16,7 +16,7 @@ from heaveto.observe.snapshot import CheckpointView
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from heaveto.seal import Seal
+    from heaveto.seal import Seal, UnitIdentity
 
 __all__ = [
     "Message",
@@ -103,6 +103,8 @@ class Saved:
     assignees: Mapping[str, str] = field(default_factory=dict)
     """Workers by agent id."""
     saved_at: float | None = None
+    files: UnitIdentity = (None, None)
+    """Base and journal as they were when this was read of them."""
     whole: bool = True
     """Outcomes and messages are here; False: only what a seal or a look tells."""
     delivered: frozenset[str] = frozenset()
@@ -128,9 +130,11 @@ class Saved:
                 yield spawned.parent_id, node_id, "escalation" if retry else "spawn"
 
 
-def refused(view: CheckpointView, reasons: tuple[str, ...]) -> Saved:
+def refused(
+    view: CheckpointView, reasons: tuple[str, ...], files: UnitIdentity
+) -> Saved:
     """Return what is shown of a refused unit: that it is refused, and why."""
-    return Saved(view=view, reasons=reasons)
+    return Saved(view=view, reasons=reasons, files=files)
 
 
 def sealed(seal: Seal) -> Saved:
@@ -143,7 +147,7 @@ def sealed(seal: Seal) -> Saved:
         records_since_base=seal.records_since_base,
         saved=seal.saved,
     )
-    return Saved(view=view, whole=False, delivered=seal.delivered)
+    return Saved(view=view, whole=False, delivered=seal.delivered, files=seal.files)
 
 
 def unread() -> Saved:
@@ -163,7 +167,7 @@ def read_state(
     view: CheckpointView,
     *,
     reasons: tuple[str, ...] = (),
-    saved_at: float | None = None,
+    files: UnitIdentity = (None, None),
 ) -> Saved:
     """Read what is shown of an accepted state.
 
@@ -171,7 +175,7 @@ def read_state(
         state: ``Loaded.state``.
         view: What the report says; the count of outcomes is filled in here.
         reasons: Codes of the report.
-        saved_at: When the unit was last written, epoch seconds.
+        files: Base and journal as they were read.
     """
     plan = tuple(_plan(state.get("plan")))
     planned = dict(_planned(state.get("ops")))
@@ -188,7 +192,8 @@ def read_state(
         messages=tuple(_messages(context)),
         agent_of={item.node_id: item.agent_id for item in plan if item.node_id},
         assignees={item.agent_id: item.assignee for item in plan if item.assignee},
-        saved_at=saved_at,
+        saved_at=max((file[3] / 1e9 for file in files if file), default=None),
+        files=files,
     )
 
 

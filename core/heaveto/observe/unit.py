@@ -64,11 +64,6 @@ class Unit:
         self._settled = False
         self._saved: Saved | None = None
 
-    @property
-    def changed_at(self) -> float | None:
-        """When the unit was last written, epoch seconds, as far as it is known."""
-        return None if self._saved is None else self._saved.saved_at
-
     def read(self, *, live: bool) -> Saved | None:
         """Return what the checkpoint holds, or None when the run has none.
 
@@ -103,11 +98,10 @@ class Unit:
             loaded = _load(self.path)
         except CheckpointRefused as error:
             report: RecoveryReport = error.report  # type: ignore[assignment]
-            return refused(_view(report), _codes(report))
+            return refused(_view(report), _codes(report), found)
         view = _view(loaded.report)
-        at = max(file[3] for file in found if file is not None) / 1e9
         return read_state(
-            loaded.state, view, reasons=_codes(loaded.report), saved_at=at
+            loaded.state, view, reasons=_codes(loaded.report), files=found
         )
 
     def _is_settled(self, found: UnitIdentity) -> bool:

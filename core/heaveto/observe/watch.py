@@ -1,9 +1,9 @@
 """What changes in the open homes, as a stream of coalesced changes.
 
-A thread of its own does all that blocks. Ten times a second it looks whether a database
-has moved (one pragma) and whether the system told of changed files; then it reads what
-is new and hands the difference over to the event loop. An idle home costs one pragma
-and one ``stat`` a look.
+A thread of its own does all that blocks. Ten times a second it asks each database
+whether it moved (one pragma on a connection that holds no transaction), takes the hints
+of changed files, reads what is new and hands the difference over to the event loop.
+An idle home costs one pragma and one ``stat`` a look.
 
 The loop's side holds one merged change at most, so a slow reader costs no memory.
 """
@@ -14,10 +14,12 @@ import asyncio
 import contextlib
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from heaveto.errors import StateDBError
+from heaveto.observe.hints import Hints, polling_wanted
+from heaveto.runs import file_system, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,9 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Change", "Watcher"]
 
 _LOOK_S = 0.1
-"""Time between two looks."""
-_BEAT_S = 1.0
-"""The homes' ages are told at least so often while somebody listens."""
+"""Time between two looks, and so between two changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Change:
         if earlier is None or self.keys is None:
             return self
         keys = None if earlier.keys is None else earlier.keys | self.keys
-        return Change(runs=self.runs, keys=keys, homes=self.homes)
+        return replace(self, keys=keys)
 
 
 class Watcher:
@@ -64,6 +64,7 @@ class Watcher:
     def __init__(self, observer: Observer) -> None:
         """Start nothing yet."""
         self._observer = observer
+        self._hints = Hints(wanted=False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = asyncio.Event()
         self._waiting: Change | None = None
@@ -87,10 +88,13 @@ class Watcher:
         trace: TracebackType | None,
     ) -> None:
         """Stop looking and wait for the thread."""
+        self.stop()
+        if self._thread is not None:
+            await asyncio.shield(asyncio.to_thread(self._thread.join))
+
+    def stop(self) -> None:
+        """Look no more and let the stream end; safe in any thread."""
         self._stop.set()
-        thread = self._thread
-        if thread is not None:
-            await asyncio.shield(asyncio.to_thread(thread.join))
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         """Yield changes as they come, merged when the reader is slow."""
@@ -102,6 +106,8 @@ class Watcher:
                 yield change
             elif self._error is not None:
                 raise self._error
+            elif self._stop.is_set():
+                return
 
     # --- the thread
 
@@ -110,41 +116,50 @@ class Watcher:
             self._look_on()
         except BaseException as error:  # raised again on the loop
             self._hand_over(None, error)
+        finally:
+            self._hints.close()
+            self._hand_over(None)
 
     def _look_on(self) -> None:
         """Look until told to stop."""
-        first = True
-        homes: tuple[HomeView, ...] = ()
+        self._hints = Hints(wanted=not polling_wanted() and self._is_local())
+        last: tuple[HomeView, ...] | None = None
         while not self._stop.is_set():
             began = time.monotonic()
             keys = self._refresh()
-            now = self._observer.health()
-            if first or keys or _problems(now) != _problems(homes):
+            homes = self._homes()
+            if last is None or keys or _problems(homes) != _problems(last):
+                told = None if last is None else keys
                 self._hand_over(
-                    Change(
-                        runs=self._observer.listed(),
-                        keys=None if first else keys,
-                        homes=now,
-                    )
+                    Change(runs=self._observer.listed(), keys=told, homes=homes)
                 )
-            first, homes = False, now
+            last = homes
+            self._hints.watch(self._observer.watch_paths())
             self._stop.wait(max(0.01, _LOOK_S - (time.monotonic() - began)))
+
+    def _is_local(self) -> bool:
+        """Tell whether every home is on a file system that gives notices."""
+        return not any(
+            is_remote(file_system(home.path)) for home in self._observer.homes
+        )
 
     def _refresh(self) -> frozenset[str]:
         """Read what is new; what cannot be read is told by the homes' health."""
         with contextlib.suppress(StateDBError):
-            return self._observer.refresh()
+            return self._observer.refresh(self._hints.take())
         return frozenset()
+
+    def _homes(self) -> tuple[HomeView, ...]:
+        polling = self._hints.why_not is not None
+        return tuple(replace(home, polling=polling) for home in self._observer.health())
 
     def _hand_over(
         self, change: Change | None, error: BaseException | None = None
     ) -> None:
         """Give a change to the loop; a loop that is gone ends the looking."""
-        loop = self._loop
-        if loop is None:
-            return
+        assert self._loop is not None
         try:
-            loop.call_soon_threadsafe(self._take, change, error)
+            self._loop.call_soon_threadsafe(self._take, change, error)
         except RuntimeError:
             self._stop.set()
 

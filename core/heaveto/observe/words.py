@@ -145,6 +145,7 @@ signals_gap | The flow could not write its log for a while, so steps may be miss
 foreign_owner | Another user owns its files, or others may write to them; it can be looked at but not resumed. | Correct owner and mode of the home and the run directory.
 """
 _HOMES = """
+home_unusable | The folder cannot be used as a home. | heaveto doctor looks for the cause.
 home_missing | The home is not there now; what was last read of it is shown. | Put it back; it is looked for all the time.
 db_missing | The home has no state database; only run directories are shown. | heaveto run makes one.
 db_busy | The state database is locked by another program; what was last read is shown. | Wait; heaveto doctor looks for the cause.
