@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import click
 
@@ -20,6 +21,7 @@ from heaveto.cli.exits import Exit
 from heaveto.cli.scope import Scope, common_options
 from heaveto.demo import FLOWS, MESSAGE, DemoFlow
 from heaveto.errors import HeavetoError
+from heaveto.files import Directory
 from heaveto.model import OperationStatus, Verb
 from heaveto.observe import Observer, is_over
 from heaveto.text import short_id
@@ -71,10 +73,11 @@ class _Run:
 @contextlib.contextmanager
 def _folder(scope: Scope, *, keep: bool) -> Iterator[Home]:
     """Make a private home, print where it is, and remove it afterwards."""
-    from heaveto.files import Directory
     from heaveto.homes import open_home
 
-    path = Path(tempfile.mkdtemp(prefix="heaveto-demo-"))
+    path = Path(tempfile.gettempdir()) / f"heaveto-demo-{uuid4().hex[:8]}"
+    with Directory.open(path.parent) as parent:
+        parent.make(path.name).close()
     scope.output.note(f"demo home: {path}" + ("" if keep else " (removed at the end)"))
     try:
         yield open_home(path)

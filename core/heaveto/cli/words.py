@@ -162,5 +162,48 @@ cycle | Operations wait for each other in a circle. | Take one of the dependenci
 internal | heaveto has a defect. | The report that it names says where.
 runner_failed | The runner ended before its run was registered. | The message holds its last words.
 output | Standard output could not be written. |
+bad_condition | A condition on a dependency cannot be asked. | Correct the flow.
+bad_limit | A limit is no whole number of 0 or more. | Correct the flow or the option.
+duplicate_id | Two operations have one id. | Correct the flow.
+unknown_id | A dependency names an operation that is not there. | Correct the flow.
+worker_unusable | A worker cannot be loaded; nothing was created. | Correct its call, or install what it imports.
+config_invalid | The settings file is there and cannot be used, so nothing was started. | The message names file, line and setting.
+home_remote | The home is on a network file system, where locks and logs do not hold. | Use a home on a local disk.
+no_drawing | The drawing is not part of this command. | heaveto show --dag has it; python -m heaveto does not.
+db_replaced | Another file has taken the place of the state database; what was written went into the old one. | Put back the file, or leave the run to its end and look at its run.json.
+target_no_session | The invocation or play has no session behind it. | Name the session or the run.
+unknown_session | The session is not there any more. | heaveto ls shows what is there.
+not_ours | A row of lionagi is not heaveto's to end. | li kill ends the process and the row.
+run_error | The run directory or the row does not allow it. |
+run_exists | There is a run with this id already. | Start again.
+run_name | What was given cannot be the name of a run or an operation. |
+file_missing | A file or folder that was expected is not there. |
+file_type | A name holds something else than a regular file or a real folder. |
+file_identity | A name leads to another object than before. | Look who moves files there.
+checkpoint_error | A checkpoint could not be used. | heaveto inspect says more.
+persistence | A checkpoint could not be written. | Make room, or look at the run directory.
+identity | The checkpoint's name leads to another file than the writer's own; nothing was written into it. | Look who moves files there.
+busy | Another writer owns the checkpoint or the store. | Wait until it has ended.
+closed | The writer was closed. |
+cleanup | All is saved, and a former file could not be removed. | Remove the stale temporary file.
+close | All is saved, and a file could not be closed. |
+poisoned | The writer does not know what is on disk and stopped. | Look at the disk.
+would_lose_outcomes | A checkpoint that is there holds outcomes which would be lost. | Use another folder.
+value | A value cannot be written into a checkpoint. | The message names its place.
+json | Text is not strict JSON. |
+generation | The generation store refused. | heaveto generations PATH says more.
+incompatible | The engine state was written in a schema that is not known here. | Use the program that wrote it.
+pointer_dangling | The pointer of a generation store names a generation that is not there. | Choose one of those that are.
+pointer_malformed | The pointer of a generation store cannot be read. | Write the name of a generation into it.
+not_pending | The generation is not one that was begun. |
+immutable | A committed generation is not changed. | Begin another one.
+state_corrupt | A file of a generation is damaged. | Choose an older generation.
+state_value | A value cannot be stored in a generation. |
+superseded | A later begin took the place of this one. |
+validator_refused | The check before a commit said no. |
+committed_unsynced | The generation is committed and may not survive a loss of power. |
+io | The system gave an error. |
+signals_wait | The state database is busy; signals are kept and written later. | Nothing.
+log_gap | What an operation printed could not be written whole. | Make room.
 """)
 """Codes of refusals; what :mod:`heaveto.observe.words` explains is not repeated."""
