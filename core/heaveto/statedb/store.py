@@ -475,6 +475,8 @@ async def _to_the_end(
         except BaseException:
             break
     if cancelled:
+        if not task.cancelled():
+            task.exception()  # the cancellation is what the caller is told
         if then is not None:
             await _to_the_end(then())
         raise asyncio.CancelledError
