@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from heaveto.files import OS, Os
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 __all__ = ["Seal", "read_seal", "seal", "unit_identity"]
@@ -34,8 +34,6 @@ class Seal:
     records_since_base: int | None
     saved: int
     """Operations whose outcome is in it."""
-    delivered: frozenset[str]
-    """Ids of the controls whose messages stand in its shared context."""
     files: UnitIdentity
     """Base and journal as they were sealed and still are."""
 
@@ -47,7 +45,6 @@ def seal(
     generation: str | None,
     seq: int | None,
     saved: int,
-    delivered: Iterable[str] = (),
 ) -> dict[str, object] | None:
     """Return the value for ``node_metadata.checkpoint_seal``.
 
@@ -57,7 +54,6 @@ def seal(
         generation: The base's generation, None for version 2.
         seq: The last acknowledged sequence number, None for version 2.
         saved: Operations whose outcome is in it.
-        delivered: Ids of controls found in ``flow_context.operator_messages``.
 
     Returns:
         A JSON object, or None when there is no such file.
@@ -71,7 +67,6 @@ def seal(
         "seq": seq,
         "records_since_base": seq,
         "saved": saved,
-        "delivered": sorted(delivered),
         "base": list(base),
         "journal": None if journal is None else list(journal),
     }
@@ -101,7 +96,6 @@ def read_seal(
         seq=found["seq"],
         records_since_base=found["records_since_base"],
         saved=found["saved"],
-        delivered=frozenset(found["delivered"]),
         files=(base, journal),
     )
 
@@ -134,7 +128,6 @@ def _identity(path: str, system: Os) -> tuple[int, ...] | None:
 def _sound(found: Mapping[str, object]) -> bool:
     """Tell whether the members have their types; a row is only data."""
     get = found.get
-    delivered = get("delivered")
     return (
         isinstance(get("version"), int)
         and isinstance(get("generation"), str | None)
@@ -143,6 +136,4 @@ def _sound(found: Mapping[str, object]) -> bool:
         and isinstance(get("saved"), int)
         and isinstance(get("base"), list)
         and isinstance(get("journal"), list | None)
-        and isinstance(delivered, list)
-        and (not delivered or all(isinstance(item, str) for item in delivered))
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from heaveto.errors import ForeignOwnerError
 from heaveto.files import check_owner
 from heaveto.liveness import Liveness
-from heaveto.model import TERMINAL_RUN, OperationStatus, SignalKind
+from heaveto.model import TERMINAL_RUN, OperationStatus, SignalKind, Verb
 from heaveto.observe.assemble import Facts, Place, counted
 from heaveto.observe.derive import stored_status
 from heaveto.observe.fold import Fold
@@ -123,6 +123,10 @@ class EndedRuns:
             stored_status(row.status) in TERMINAL_RUN
             and source_of(row) is None
             and row.metadata_raw is None
+            and not any(
+                control.verb == Verb.MESSAGE
+                for control in self._roster.controls.get(row.id, ())
+            )
         )
 
     def _summary(
@@ -131,18 +135,15 @@ class EndedRuns:
         saved: Saved | None,
         nodes: dict[str, int],
         relations: Relations,
-    ) -> RunSummary | None:
+    ) -> RunSummary:
         there = row.run_id in self._roster.folders
-        controls = self._roster.controls.get(row.id, ())
-        if saved is not None and saved.view.status == "unread" and controls:
-            return None  # what became of its messages is in the checkpoint
         resumed_from, superseded_by = relations.of(row)
         return counted(
             Facts(
                 row=row,
                 place=self._there if there else self._elsewhere,
                 fold=_NOTHING,
-                controls=controls,
+                controls=self._roster.controls.get(row.id, ()),
                 saved=saved,
                 process=_ENDED,
                 now=self._now,

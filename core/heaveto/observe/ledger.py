@@ -122,9 +122,7 @@ def _is_lost(row: ControlRow, message: Message | None, saved: Saved | None) -> b
     """
     if row.verb != Verb.MESSAGE or not _took_effect(row.result):
         return False
-    if saved is not None and (not saved.readable or row.id in saved.delivered):
-        return False
-    return message is None
+    return message is None and (saved is None or saved.readable)
 
 
 def _message(row: ControlRow, text: str | None, saved: Saved | None) -> Message | None:

@@ -105,11 +105,6 @@ class Saved:
     saved_at: float | None = None
     files: UnitIdentity = (None, None)
     """Base and journal as they were when this was read of them."""
-    whole: bool = True
-    """Outcomes and messages are here; False: only what a seal or a look tells."""
-    delivered: frozenset[str] = frozenset()
-    """Ids of controls whose messages are in it, where the messages themselves are not
-    here."""
 
     @property
     def readable(self) -> bool:
@@ -147,7 +142,7 @@ def sealed(seal: Seal) -> Saved:
         records_since_base=seal.records_since_base,
         saved=seal.saved,
     )
-    return Saved(view=view, whole=False, delivered=seal.delivered, files=seal.files)
+    return Saved(view=view, files=seal.files)
 
 
 def unread() -> Saved:
@@ -159,7 +154,7 @@ def unread() -> Saved:
         status="unread",
         records_since_base=None,
     )
-    return Saved(view=view, whole=False)
+    return Saved(view=view)
 
 
 def read_state(

@@ -60,7 +60,6 @@ from heaveto.runs import (
 )
 from heaveto.seal import seal
 from heaveto.statedb.store import StateDB
-from heaveto.steer import QUEUE_KEY
 from heaveto.workers import Workers
 
 if TYPE_CHECKING:
@@ -411,7 +410,6 @@ class _Run:
             if error.code not in ("cleanup", "close"):
                 return None
         saved = [] if self.saves is None else self._all_saved(self.saves)
-        context = {} if self.executor is None else self.executor.context
         return await asyncio.to_thread(
             seal,
             self.run_dir.checkpoint,
@@ -419,7 +417,6 @@ class _Run:
             generation=writer.generation,
             seq=writer.journal_seq,
             saved=len(saved),
-            delivered=_delivered(context),
         )
 
     def _all_saved(self, saves: Saves) -> list[str]:
@@ -493,17 +490,6 @@ class _Steering:
         """Close admission; the row says that the run is stopping."""
         self._executor.stop()
         self._run._write_phase("stopping")
-
-
-def _delivered(context: Mapping[str, object]) -> list[str]:
-    """Return the ids of the controls whose messages stand in a context."""
-    queue = context.get(QUEUE_KEY)
-    entries = queue if isinstance(queue, list) else []
-    return [
-        entry["control_id"]
-        for entry in entries
-        if isinstance(entry, dict) and isinstance(entry.get("control_id"), str)
-    ]
 
 
 async def _settled(work: Coroutine[Any, Any, None]) -> None:
