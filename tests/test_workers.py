@@ -13,16 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.labour import Labour, spec
+from harness.labour import Labour, never_blocking, spec
 from heaveto.errors import FlowError, OperationError
 from heaveto.files import Directory
 from heaveto.model import Node, Prepared
 from heaveto.workers.logs import Log
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from heaveto.workers import Request
+
+
+@pytest.fixture(autouse=True)
+def loop_stays_free() -> Iterator[None]:
+    with never_blocking():
+        yield
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ def describe(request: Request) -> dict[str, object]:
         "instruction": request.instruction,
         "run_id": request.run_id,
         "operation": request.operation,
-        "artifacts": request.artifacts.is_dir(),
+        "artifacts": request.artifacts.name,
         "messages": list(request.messages),
         "thread": threading.current_thread() is not threading.main_thread(),
         "daemon": threading.current_thread().daemon,
@@ -83,13 +90,14 @@ async def test_a_function_is_given_its_request(
         "instruction": "hello",
         "run_id": "run-1",
         "operation": "op",
-        "artifacts": True,
+        "artifacts": "op",
         "messages": [],
         "thread": in_thread,
         "daemon": in_thread,
     }
     assert json.loads(labour.read("output.log")) == response
     assert json.loads(labour.read("context.json")) == {"k": 1}
+    assert (labour.run_dir / "artifacts" / "op").is_dir()
 
 
 def not_json(_: Request) -> object:

@@ -9,15 +9,24 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-from harness.labour import Labour, Pipe
+from harness.labour import Labour, Pipe, never_blocking
 from heaveto.errors import OperationError
 from heaveto.workers import command
 from heaveto.workers.records import ProcessRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def loop_stays_free() -> Iterator[None]:
+    with never_blocking():
+        yield
 
 
 @pytest.fixture

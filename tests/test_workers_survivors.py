@@ -76,7 +76,7 @@ async def test_a_child_dies_with_its_runner(tmp_path: Path) -> None:
         runner.kill()
         runner.wait()
         await ended(pid)
-    assert survivors(tmp_path / "run-1") == ()
+    assert await asyncio.to_thread(survivors, tmp_path / "run-1") == ()
 
 
 @pytest.mark.crash
@@ -87,7 +87,7 @@ async def test_what_outlives_its_runner_is_found_and_ended(tmp_path: Path) -> No
         leader, inner = map(int, (await ready.heard()).split())
         runner.kill()
         runner.wait()
-        found = survivors(tmp_path / "run-1")
+        found = await asyncio.to_thread(survivors, tmp_path / "run-1")
         pids = {one.pid for one in found}
         assert {leader, inner} <= pids
         assert {one.operation for one in found} == {"op"}
@@ -95,7 +95,8 @@ async def test_what_outlives_its_runner_is_found_and_ended(tmp_path: Path) -> No
         words = {one.pid: one.command for one in found}
         assert (words[leader], words[inner]) == ("sh", "sleep")
         assert found[0].as_dict()["pid"] == found[0].pid
-        assert end_survivors(tmp_path / "run-1", 0.1) == ()
+        left = await asyncio.to_thread(end_survivors, tmp_path / "run-1", 0.1)
+        assert left == ()
         for pid in pids:
             await ended(pid)
 
@@ -113,10 +114,12 @@ async def test_grandchildren_are_found_when_their_leader_is_gone(
         if sys.platform != "linux":
             os.kill(leader, signal.SIGKILL)
         await ended(leader)
-        pids = {one.pid for one in survivors(tmp_path / "run-1")}
+        found = await asyncio.to_thread(survivors, tmp_path / "run-1")
+        pids = {one.pid for one in found}
         assert inner in pids
         assert leader not in pids
-        assert end_survivors(tmp_path / "run-1", 0.1) == ()
+        left = await asyncio.to_thread(end_survivors, tmp_path / "run-1", 0.1)
+        assert left == ()
 
 
 @pytest.mark.crash

@@ -107,9 +107,7 @@ class Flow:
                 name: value for name, value in settings.items() if value is not None
             },
             "workers": workers,
-            "operations": [
-                o.as_dict() if isinstance(o, Operation) else o for o in operations
-            ],
+            "operations": [_written(operation) for operation in operations],
         }
         self._take(_checked(tree, Path.cwd()))
 

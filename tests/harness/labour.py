@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from blockbuster import blockbuster_ctx
 
 from heaveto.flowfile import Flow, Operation
 from heaveto.model import Node, Prepared
 from heaveto.workers import Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from heaveto.definition import WorkerSpec
 
-__all__ = ["Labour", "Pipe", "spec"]
+__all__ = ["Labour", "Pipe", "never_blocking", "spec"]
+
+
+@contextlib.contextmanager
+def never_blocking() -> Iterator[None]:
+    """Make a blocking call of heaveto's own on the event loop a failure."""
+    with blockbuster_ctx(["heaveto"]) as found:
+        found.functions["os.getcwd"].deactivate()  # a flow is made on the loop
+        yield
 
 
 def spec(**members: Any) -> WorkerSpec:

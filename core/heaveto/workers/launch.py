@@ -145,6 +145,10 @@ def launch(
     Raises:
         OperationError: ``not_started``.
     """
+    if not sys.executable:
+        raise OperationError(
+            "the interpreter's own path is unknown", code="not_started"
+        )
     go_read, go_write = os.pipe()
     failed_read, failed_write = os.pipe()
     try:
