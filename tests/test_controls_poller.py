@@ -375,7 +375,9 @@ async def test_payload_without_a_text_is_an_empty_message(
     assert steps.steerable.texts == [""]
 
 
-@pytest.mark.parametrize("text", ["x" * 70_000, "a\0b"], ids=["large", "nul"])
+@pytest.mark.parametrize(
+    "text", ["x" * 70_000, "x" * 5_000_000, "a\0b"], ids=["large", "huge", "nul"]
+)
 async def test_text_that_no_sender_may_queue_is_not_delivered(
     steps: Steps, text: str
 ) -> None:

@@ -31,6 +31,7 @@ from heaveto.controls.words import (
     unsupported,
 )
 from heaveto.model import Verb
+from heaveto.statedb.rows import TOO_LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -299,8 +300,11 @@ class ControlPoller:
     def _deliver(self, row: ControlRow) -> str:
         """Append a claimed message if an operation is left to read it."""
         text = row.text
-        if "\0" in text or len(text.encode("utf-8", "replace")) > MESSAGE_LIMIT:
-            return error_result("no message of allowed form and size")
+        size = len(text.encode("utf-8", "replace"))
+        if row.payload_raw == TOO_LARGE or size > MESSAGE_LIMIT:
+            return error_result("the message is too long")
+        if "\0" in text:
+            return error_result("the message holds a NUL")
         if not self._steerable.has_pending():
             return NO_PENDING
         entry: dict[str, object] = {

@@ -28,6 +28,7 @@ from heaveto.statedb.rows import (
     CONTROL_COLUMNS,
     SESSION_COLUMNS,
     SIGNAL_COLUMNS,
+    TOO_LARGE,
     TRANSITION_COLUMNS,
     control_row,
     session_row,
@@ -295,7 +296,7 @@ class ReadDB:
                 try:
                     values = self._ask(sql, [rowid])
                 except _TooBigError:
-                    values = [("(too large to read)",)]
+                    values = [(TOO_LARGE,)]
                 row.append(values[0][0] if values else None)
             found.append(tuple(row))
         return found

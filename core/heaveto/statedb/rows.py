@@ -17,8 +17,10 @@ import orjson
 
 __all__ = [
     "CONTROL_COLUMNS",
+    "PAYLOAD_LIMIT",
     "SESSION_COLUMNS",
     "SIGNAL_COLUMNS",
+    "TOO_LARGE",
     "TRANSITION_COLUMNS",
     "Column",
     "ControlRow",
@@ -208,8 +210,10 @@ class Column(NamedTuple):
 
 
 _METADATA_LIMIT = 8 << 20
-_PAYLOAD_LIMIT = 1 << 20
-"""A text of 65,536 bytes fits, even with every character escaped."""
+PAYLOAD_LIMIT = 1 << 20
+"""Characters of a payload; a text of 65,536 bytes fits, even wholly escaped."""
+TOO_LARGE = "(too large to read)"
+"""Stands for a value that is beyond all bounds; it is no JSON."""
 
 SESSION_COLUMNS = (
     Column("id", _word),
@@ -241,7 +245,7 @@ CONTROL_COLUMNS = (
     Column("id", _word),
     Column("session_id", _word),
     Column("verb", _word),
-    Column("payload", _json, _PAYLOAD_LIMIT),
+    Column("payload", _json, PAYLOAD_LIMIT),
     Column("created_at", _moment),
     Column("claimed_at", _time),
     Column("applied_at", _time),
@@ -254,7 +258,7 @@ SIGNAL_COLUMNS = (
     Column("kind", _word),
     Column("op_id", _word),
     Column("ts", _moment),
-    Column("payload", _json, _PAYLOAD_LIMIT),
+    Column("payload", _json, PAYLOAD_LIMIT),
 )
 TRANSITION_COLUMNS = (
     Column("entity_type", _word),

@@ -14,7 +14,13 @@ from uuid import uuid4
 
 from heaveto.errors import StateDBError
 from heaveto.model import TERMINAL_RUN, RunStatus
-from heaveto.statedb.rows import CONTROL_COLUMNS, SESSION_COLUMNS, json_text
+from heaveto.statedb.rows import (
+    CONTROL_COLUMNS,
+    PAYLOAD_LIMIT,
+    SESSION_COLUMNS,
+    TOO_LARGE,
+    json_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,8 +74,13 @@ def _names(columns: Sequence[Column]) -> str:
     return ", ".join(f'"{column.name}"' for column in columns)
 
 
+# A payload of any size may have been written by another program.
+_OPEN_CONTROL = _names(CONTROL_COLUMNS).replace(
+    '"payload"',
+    f"CASE WHEN length(payload) > {PAYLOAD_LIMIT} THEN '{TOO_LARGE}' ELSE payload END",
+)
 PENDING = (
-    f"SELECT {_names(CONTROL_COLUMNS)} FROM session_controls"
+    f"SELECT {_OPEN_CONTROL} FROM session_controls"
     " WHERE session_id = ? AND applied_at IS NULL AND result IS NULL"
     " AND claimed_at IS NULL ORDER BY created_at, id LIMIT ?"
 )
