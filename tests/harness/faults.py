@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,6 +108,9 @@ class FaultyOs(Os):
         self.struck: list[Fault] = []
         self.sentinels: list[tuple[Path, int]] = []
         self.dead = False
+        self.reached = threading.Event()
+        self._gate = threading.Event()
+        self._gate.set()
         self._names: dict[int, str] = {}
         self._latest: dict[str, str] = {}
 
@@ -115,6 +119,8 @@ class FaultyOs(Os):
     def _call(
         self, call: str, path: str, run: Callable[[], Any], data: Any = None
     ) -> Any:
+        self.reached.set()
+        self._gate.wait()
         if self.dead:
             raise Killed
         size = 0 if data is None else len(data)
@@ -192,6 +198,15 @@ class FaultyOs(Os):
         else:
             path.symlink_to(kept)
         self.sentinels.append((path, os.lstat(path).st_ino))
+
+    def hold(self) -> None:
+        """Stop the next call before it is made, until :meth:`let_go`."""
+        self.reached.clear()
+        self._gate.clear()
+
+    def let_go(self) -> None:
+        """Let a held call go on."""
+        self._gate.set()
 
     def release(self) -> None:
         """Close what a killed run left open, as the kernel would."""

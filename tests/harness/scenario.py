@@ -14,6 +14,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.faults import FaultyOs
 from heaveto.checkpoint import (
     CheckpointError,
     CheckpointRefused,
@@ -135,7 +136,8 @@ class Log:
     @property
     def strange(self) -> list[str]:
         """Anything that is no acknowledgement and no typed refusal."""
-        return [line for line in self.lines if line.split()[0] in ("hang", "raised")]
+        bad = [line for line in self.lines if line.split()[0] in ("hang", "raised")]
+        return [line for line in bad if line != "raised Killed"]
 
     @property
     def refusals(self) -> list[str]:
@@ -169,15 +171,32 @@ async def drive(
     await _told(writer.flush(), "flush", tell)
     for start in range(0, script.steps, script.together):
         calls = []
+        if script.together > 1 and isinstance(system, FaultyOs):
+            calls.append(await _held(writer, system, tell))
         for step in range(start, min(start + script.together, script.steps)):
             method, given = transition(step, live)
             identity = given.pop("agent_id", None) or given.pop("node_id")
             tell(f"admit {step + 1}")
             call = getattr(writer, method)(identity, **given)
             calls.append(_told(call, f"ack {step + 1}", tell))
+        if isinstance(system, FaultyOs):
+            system.let_go()
         await asyncio.gather(*calls)
     if script.close:
         await _told(writer.aclose(), "closed", tell)
+
+
+async def _held(
+    writer: CheckpointWriter, system: FaultyOs, tell: Callable[[str], None]
+) -> Any:
+    """Stop the I/O thread inside a flush, so that what is called next is one batch."""
+    system.hold()
+    held = asyncio.ensure_future(_told(writer.flush(), "flush", tell))
+    reached = asyncio.ensure_future(asyncio.to_thread(system.reached.wait, PATIENCE))
+    await asyncio.wait({held, reached}, return_when=asyncio.FIRST_COMPLETED)
+    system.reached.set()
+    await reached
+    return held
 
 
 async def _told(call: Any, word: str, tell: Callable[[str], None]) -> None:
