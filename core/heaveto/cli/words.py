@@ -137,7 +137,6 @@ def _table(rows: str) -> dict[str, tuple[str, str]]:
 REFUSALS = _table("""
 usage | The command line is not one that heaveto knows. | heaveto --help, or --help after the command.
 not_available | This version does not have it yet. |
-home_unusable | The home cannot be used as one. | heaveto doctor says more.
 no_console | The console is not installed. | The plain commands work; install heaveto with Textual for the console.
 target_unknown | No run, session, invocation or play has that id or begins with it. | heaveto ls --all shows what is there.
 target_ambiguous | Several things begin with that. | Give more characters of the id.
