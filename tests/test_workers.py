@@ -140,6 +140,7 @@ async def test_an_exception_is_passed_on_and_logged(labour: Labour) -> None:
         await labour.do({"kind": "python", "call": raises})
     assert "KeyError: 'missing'" in labour.read("error.log")
     assert 'raise KeyError("missing")' in labour.read("error.log")
+    assert "heaveto/workers" not in labour.read("error.log")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from harness.labour import Labour, Pipe, never_blocking
 from heaveto.errors import OperationError
+from heaveto.jsonvalue import MAX_DEPTH
 from heaveto.workers import command
 from heaveto.workers.records import ProcessRecord
 
@@ -93,6 +94,14 @@ async def test_the_context_is_a_json_file(labour: Labour) -> None:
         "output": "json",
     }
     assert await labour.do(members, context=context) == context
+
+
+async def test_the_deepest_response_still_reaches_a_dependent(labour: Labour) -> None:
+    deepest: object = 1
+    for _ in range(MAX_DEPTH):
+        deepest = [deepest]
+    await labour.sh("true", context={"a_result": deepest})
+    assert len(labour.read("context.json")) == len('{"a_result":1}\n') + 2 * MAX_DEPTH
 
 
 async def test_files_belong_to_their_owner_alone(labour: Labour) -> None:

@@ -86,10 +86,17 @@ class Labour:
         await pool.prepare(prepared)
         return await pool.invoke(prepared)
 
-    async def sh(self, script: str, instruction: str = "", **members: Any) -> object:
+    async def sh(
+        self,
+        script: str,
+        instruction: str = "",
+        *,
+        context: dict[str, object] | None = None,
+        **members: Any,
+    ) -> object:
         """Run a shell script as an operation."""
-        argv = ["sh", "-c", script]
-        return await self.do({"kind": "command", "argv": argv, **members}, instruction)
+        whole = {"kind": "command", "argv": ["sh", "-c", script], **members}
+        return await self.do(whole, instruction, context=context)
 
 
 class Pipe:

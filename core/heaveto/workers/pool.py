@@ -7,13 +7,14 @@ operation's processes; the wait for that is bounded.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
 from heaveto.definition import GRACE_S, CommandWorker, PythonWorker, ScriptedWorker
 from heaveto.errors import FlowError, OperationError
 from heaveto.files import Directory, make_directories, replace_file
-from heaveto.jsonvalue import encode, normalize
+from heaveto.jsonvalue import encode
 from heaveto.runs import RunDir
 from heaveto.workers.call import KILL_AFTER_S, Call, Request, no_files
 from heaveto.workers.command import run_command
@@ -102,12 +103,12 @@ class Workers:
 
     def _prepare(self, prepared: Prepared) -> None:
         name = prepared.node.name
-        make_directories(self._artifacts / name)
         folder = self._run.operation(name)
-        make_directories(folder)
+        for wanted in (self._artifacts / name, folder):
+            _make(wanted)
         with Directory.open(folder) as directory:
-            data = encode(normalize(prepared.context))
-            replace_file(directory, "context.json", data + b"\n", sync=False)
+            data = encode(prepared.context) + b"\n"
+            replace_file(directory, "context.json", data, sync=False)
 
     async def invoke(self, prepared: Prepared) -> object:
         """Run an operation and return its response; :meth:`prepare` came before.
@@ -201,6 +202,16 @@ class Workers:
 
 def _grace(spec: WorkerSpec | None) -> float:
     return spec.grace if isinstance(spec, CommandWorker) else GRACE_S
+
+
+def _make(folder: Path) -> None:
+    """Make a folder that no recovery rests on, so that it need not be synced."""
+    make_directories(folder.parent)
+    with (
+        Directory.open(folder.parent) as parent,
+        contextlib.suppress(FileExistsError),
+    ):
+        parent.make(folder.name).close()
 
 
 def _write_instruction(call: Call) -> None:

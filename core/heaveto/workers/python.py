@@ -22,6 +22,7 @@ from heaveto.workers.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
     from heaveto.definition import PythonWorker
     from heaveto.workers.call import Call
@@ -78,7 +79,7 @@ async def run_python(spec: PythonWorker, call: Call) -> object:
             f"the result is no JSON value: {error}", code="output_invalid"
         ) from None
     except Exception as error:
-        await _log(call, "", "".join(traceback.format_exception(error)))
+        await _log(call, "", _traceback(error))
         raise
     await _log(call, as_text(response))
     return response
@@ -97,6 +98,19 @@ async def _called(function: Callable[..., object], call: Call) -> object:
         return await result if inspect.isawaitable(result) else result
     except SystemExit as error:
         raise OperationError(f"SystemExit: {error}") from None
+
+
+def _traceback(error: Exception) -> str:
+    """Write where a function failed, without the way that led to it."""
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    name = trace.tb_frame.f_globals.get("__name__", "")
+    return str(name).startswith("heaveto.workers.")
 
 
 async def _log(call: Call, output: str, errors: str = "") -> None:
