@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from heaveto.checkpoint.writer import CheckpointWriter
+from heaveto.files import Directory
 from heaveto.liveness import identity
 from heaveto.model import RunStatus, Signal, SignalKind
 from heaveto.runs import Home, RunDir, RunRecord, write_run_json
 from heaveto.seal import seal
 from heaveto.statedb.store import StateDB
+from heaveto.workers.records import ProcessRecord, write_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,6 +39,7 @@ __all__ = [
     "gone",
     "hold_lock",
     "home_at",
+    "leftover",
     "multiply",
 ]
 
@@ -335,6 +338,19 @@ def hold_lock(run_dir: RunDir) -> Held:
     return Held(process)
 
 
+def leftover(run_dir: RunDir, operation: str) -> subprocess.Popen[bytes]:
+    """Start a child as a worker does and record it, as its runner would have."""
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    folder = run_dir.operation(operation)
+    folder.mkdir(parents=True)
+    record = ProcessRecord.of(
+        child.pid, run_id=run_dir.run_id, operation=operation, command="sleep"
+    )
+    with Directory.open(folder) as directory:
+        write_record(directory, record)
+    return child
+
+
 async def changes_until(
     stream: AsyncIterator[Any], wanted: Any, *, limit: float = 30.0
 ) -> Any:
@@ -388,7 +404,8 @@ def multiply(run: RunUnderWay, count: int, *, sealed: bool) -> None:
                 [session_id, run_id, json.dumps(own), run.session_id],
             )
             db.execute(
-                "INSERT INTO session_signals (id, session_id, seq, kind, op_id, ts, payload)"
+                "INSERT INTO session_signals"
+                " (id, session_id, seq, kind, op_id, ts, payload)"
                 " SELECT lower(hex(randomblob(16))), ?, seq, kind, op_id, ts, payload"
                 " FROM session_signals WHERE session_id = ?",
                 [session_id, run.session_id],

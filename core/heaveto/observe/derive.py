@@ -107,6 +107,8 @@ def conclude(evidence: Evidence, statuses: Iterable[OperationStatus]) -> Conclus
         return concluded_end(status, evidence.reason_code)
     if alive is False:
         return _conclusion(RunState.DEAD, "process", evidence.why, over=True)
+    if not evidence.has_row and alive is None:
+        return _conclusion(RunState.UNKNOWN, "process", "row_missing", sure=False)
     if status is None or (alive is None and _silent(evidence)):
         reason = evidence.why if status is not None else "status_unknown"
         return _conclusion(RunState.UNKNOWN, "process", reason, sure=False)

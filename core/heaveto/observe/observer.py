@@ -7,7 +7,6 @@ event loop and read on a thread of their own.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from typing import TYPE_CHECKING, Protocol, Self
@@ -249,6 +248,8 @@ class Observer:
         Raises:
             TargetError: The target names no run, or several.
         """
+        import asyncio  # the heaviest import of a verb that only lists
+
         detail = await asyncio.to_thread(self.read_run, target)
         if is_over(detail.run):
             return detail, False
