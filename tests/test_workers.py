@@ -381,10 +381,23 @@ async def test_a_scripted_conversation_is_kept(labour: Labour) -> None:
 # --- what all workers share
 
 
-async def test_folders_that_cannot_be_made(labour: Labour) -> None:
-    (labour.run_dir / "operations").write_text("in the way")
-    with pytest.raises(Exception, match="not a directory"):
-        await labour.sh("true")
+@pytest.mark.parametrize("way", ["operations", "operations/op", "artifacts/op"])
+async def test_folders_that_cannot_be_made(labour: Labour, way: str) -> None:
+    there = labour.run_dir / way
+    there.parent.mkdir(exist_ok=True)
+    there.write_text("in the way")
+    error = await refused(labour.sh("true"))
+    assert (error.code, "not a directory" in error.message) == ("not_started", True)
+
+
+async def test_a_folder_is_not_reached_through_a_link(
+    labour: Labour, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (labour.run_dir / "operations").mkdir()
+    (labour.run_dir / "operations" / "op").symlink_to(tmp_path / "elsewhere")
+    assert (await refused(labour.sh("true"))).code == "not_started"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 async def test_an_instruction_that_cannot_be_written(

@@ -7,12 +7,11 @@ operation's processes; the wait for that is bounded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
 from heaveto.definition import GRACE_S, CommandWorker, PythonWorker, ScriptedWorker
-from heaveto.errors import FlowError, OperationError
+from heaveto.errors import FileTypeError, FlowError, OperationError
 from heaveto.files import Directory, make_directories, replace_file
 from heaveto.jsonvalue import encode
 from heaveto.runs import RunDir
@@ -100,6 +99,8 @@ class Workers:
             await asyncio.to_thread(self._prepare, prepared)
         except OSError as error:
             raise no_files(error) from None
+        except FileTypeError as error:
+            raise OperationError(error.message, code="not_started") from None
 
     def _prepare(self, prepared: Prepared) -> None:
         name = prepared.node.name
@@ -207,11 +208,12 @@ def _grace(spec: WorkerSpec | None) -> float:
 def _make(folder: Path) -> None:
     """Make a folder that no recovery rests on, so that it need not be synced."""
     make_directories(folder.parent)
-    with (
-        Directory.open(folder.parent) as parent,
-        contextlib.suppress(FileExistsError),
-    ):
-        parent.make(folder.name).close()
+    with Directory.open(folder.parent) as parent:
+        try:
+            made = parent.make(folder.name)
+        except FileExistsError:
+            made = parent.subdirectory(folder.name)
+        made.close()
 
 
 def _write_instruction(call: Call) -> None:
