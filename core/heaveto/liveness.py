@@ -44,6 +44,9 @@ class Liveness:
     why: str
     pid: int | None = None
     """The verified process when ``alive`` is True, else the recorded one."""
+    code: str = ""
+    """``why`` for programs: ``ended lock_held process_found process_gone pid_reused
+    rebooted other_host no_permission no_process_recorded``."""
 
 
 class Machine:
@@ -121,15 +124,17 @@ def judge(
     """
     pid = _number(metadata.get("pid"))
     if ended:
-        return Liveness(alive=False, why="the run has ended", pid=pid)
+        return Liveness(alive=False, why="the run has ended", pid=pid, code="ended")
     if lock is not None and (holder := _holder(lock, machine)) is not None:
-        return Liveness(alive=True, why="its lock is held", pid=holder or pid)
+        why = "its lock is held"
+        return Liveness(alive=True, why=why, pid=holder or pid, code="lock_held")
     host = metadata.get("pid_host")
     if isinstance(host, str) and host != machine.host():
         why = f"it runs on another machine ({plain(host)})"
-        return Liveness(alive=None, why=why, pid=pid)
+        return Liveness(alive=None, why=why, pid=pid, code="other_host")
     if pid is None:
-        return Liveness(alive=None, why="it recorded no process")
+        why = "it recorded no process"
+        return Liveness(alive=None, why=why, code="no_process_recorded")
     return _process(pid, metadata, machine)
 
 
@@ -147,16 +152,21 @@ def _process(pid: int, metadata: Mapping[str, object], machine: Machine) -> Live
         started = machine.started(pid)
     except PermissionError:
         why = f"process {pid} may not be looked at"
-        return Liveness(alive=None, why=why, pid=pid)
+        return Liveness(alive=None, why=why, pid=pid, code="no_permission")
     if started is None:
-        return Liveness(alive=False, why=f"process {pid} is gone", pid=pid)
+        why = f"process {pid} is gone"
+        return Liveness(alive=False, why=why, pid=pid, code="process_gone")
     moved = _distance(started, metadata.get("pid_create_time"))
     shift = _distance(machine.boot_time(), metadata.get("pid_boot_time")) or 0.0
     if _same(moved, shift, machine):
-        return Liveness(alive=True, why=f"process {pid} is there", pid=pid)
-    anew = abs(shift) > BOOT_TOLERANCE
-    why = "the machine was started anew" if anew else "its pid was reused"
-    return Liveness(alive=False, why=f"process {pid} is gone: {why}", pid=pid)
+        why = f"process {pid} is there"
+        return Liveness(alive=True, why=why, pid=pid, code="process_found")
+    if abs(shift) > BOOT_TOLERANCE:
+        why, code = "the machine was started anew", "rebooted"
+    else:
+        why, code = "its pid was reused", "pid_reused"
+    why = f"process {pid} is gone: {why}"
+    return Liveness(alive=False, why=why, pid=pid, code=code)
 
 
 def _same(moved: float | None, shift: float, machine: Machine) -> bool:

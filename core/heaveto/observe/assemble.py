@@ -91,7 +91,7 @@ def detail(facts: Facts) -> RunDetail:
         status=status,
         phase=row.current_phase,
         alive=facts.alive,
-        why=_why(facts),
+        why=facts.process.code or None,
         reason_code=row.status_reason_code,
         now=facts.now,
         last_sign_at=_last_sign(facts),
@@ -198,13 +198,6 @@ def _summary(
         pid=facts.process.pid,
         alive_why=facts.process.why,
     )
-
-
-def _why(facts: Facts) -> str | None:
-    """Return the code of what is known about the process."""
-    if facts.alive is None:
-        return "liveness_unknown"
-    return None if facts.alive else "process_gone"
 
 
 def _ended(conclusion: Conclusion) -> bool:

@@ -146,7 +146,7 @@ class Followed:
         self._process = judge(
             self.row.node_metadata, lock=lock, ended=self.ended, machine=self._machine
         )
-        return before is None or before.alive != self._process.alive
+        return before is None or before.code != self._process.code
 
     def _read_signals(self, database: BulkDB) -> bool:
         changed = False

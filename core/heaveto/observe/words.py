@@ -102,7 +102,6 @@ _REASONS = """
 process_gone | No process has the number that was recorded, and nothing holds the run's lock. | heaveto resume RUN --dry-run tells what a resume would do.
 pid_reused | The recorded process number belongs to another program that started later. | heaveto resume RUN --dry-run tells what a resume would do.
 rebooted | This machine was restarted after the run began. | heaveto resume RUN --dry-run tells what a resume would do.
-lock_free | The run's lock is held by nobody: its process is gone. | heaveto resume RUN --dry-run tells what a resume would do.
 lock_held | The run's lock is held: its process is there. | Nothing.
 process_found | The recorded process is there, with the recorded start time. | Nothing.
 other_host | It runs on another host, whose processes cannot be looked at from here. | Look from there; controls are taken if it lives.
