@@ -19,7 +19,6 @@ from heaveto.checkpoint.report import (
     RecoveryStatus,
 )
 from heaveto.checkpoint.v3 import encode_record
-from heaveto.checkpoint.writer import CheckpointWriter, Statistics
 from heaveto.errors import (
     CheckpointBusyError,
     CheckpointError,
@@ -34,6 +33,7 @@ from heaveto.jsonvalue import freeze, normalize, thaw
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from heaveto.checkpoint.writer import CheckpointWriter, Statistics
     from heaveto.jsonvalue import Json
 
 __all__ = [
@@ -58,6 +58,16 @@ __all__ = [
     "load_checkpoint",
     "normalize",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the writing side on use: who only reads needs no thread and no loop."""
+    if name not in ("CheckpointWriter", "Statistics"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from heaveto.checkpoint import writer
+
+    found: object = getattr(writer, name)
+    return found
 
 
 def diff(old: object, new: object) -> list[dict[str, Json]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,6 +55,8 @@ def ls(
         scope.output.json = True
     choice = Choice(find=find, sort=sort, everything=every, attention=attention)
     if follow:
+        import asyncio
+
         return asyncio.run(_watch(scope, choice))
     return print_list(scope, choice)
 
@@ -138,6 +139,8 @@ def wait(scope: Scope, target: str, timeout: str | None) -> int:
     A run whose process is gone will not end: exit 1 at once.
     """
     limit = None if timeout is None else parse_duration(timeout, "--timeout")
+    import asyncio
+
     return asyncio.run(_wait(scope, target, limit))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +90,8 @@ class Scope:
 
 def account() -> str:
     """Return who is asking: the account's name, empty when it has none."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -148,6 +147,8 @@ def _open_copy(look: Look) -> Opened:
             f"the state database was left by a crash and is too large to read beside"
             f" its log: {look.path}"
         )
+    import tempfile  # only the copy of a crashed database needs it
+
     folder = Path(tempfile.gettempdir()) / f"heaveto-{uuid4().hex}"
     make_directories(folder)
     try:
