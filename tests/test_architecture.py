@@ -106,7 +106,9 @@ def test_the_list_loads_neither_an_engine_nor_a_second_database(tmp_path: Path) 
     assert code == 0
     for name in (
         "aiosqlite",
+        "asyncio",
         "watchfiles",
+        "heaveto.checkpoint",
         "heaveto.runner",
         "heaveto.executor",
         "heaveto.workers",

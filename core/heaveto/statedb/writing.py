@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from heaveto.errors import StateDBError
@@ -100,6 +99,8 @@ def _apply_schema(connection: sqlite3.Connection, path: Path) -> None:
         check_schema(schema, path)
         if schema.version == VERSION:
             return
+        from importlib import resources  # only a new or older file needs it
+
         script = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
         _add_columns(connection, schema, script)
         for statement in _statements(script):
