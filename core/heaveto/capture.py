@@ -14,7 +14,7 @@ Runs on the thread that owns the live value.
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -279,17 +279,23 @@ class _Capture:
 
     def fresh(self, live: list[Any], start: int, end: int, depth: int) -> list[Frozen]:
         """Capture members without a counterpart, at C speed where they are plain."""
-        part = live[start:end]
+        plain = self.plain(live[start:end], depth)
+        if plain is not None:
+            return plain
+        made: list[Frozen] = []
+        for place in range(start, end):
+            made += self.one(live, place, _MISSING, depth)
+        return made
+
+    def plain(self, part: list[Any], depth: int) -> list[Frozen] | None:
+        """Capture exact scalars, or exact objects of such; None: there is more."""
         if scalars(part):
             self.tally.copied += len(part)
             return part
         if {*map(type, part)} == {dict} and depth + 1 < MAX_DEPTH and _plain_rows(part):
             self.tally.copied += len(part) + sum(map(len, part))
             return list(map(dict.copy, part))
-        made: list[Frozen] = []
-        for place in range(start, end):
-            made += self.one(live, place, _MISSING, depth)
-        return made
+        return None
 
     def one(
         self, live: list[Any], place: int, old: Frozen, depth: int
@@ -359,7 +365,8 @@ class _Capture:
         depth: int,
     ) -> None:
         """Capture the members of an object from a place on, by their names."""
-        names, members = _names(live, at), list(live.values())
+        names, members = _names(live, at), list(islice(live.values(), at, None))
+        at = 0
         starts = {chunk.keys[0]: chunk for chunk in chunks if chunk.keys}
         befores: dict[str, Frozen] = {}
         for one in chunks:
@@ -369,24 +376,43 @@ class _Capture:
             end = at + (len(chunk.items) if chunk is not None else 1)
             if chunk is not None and names[at:end] != chunk.keys:
                 chunk, end = None, at + 1
+            if chunk is None:
+                while (
+                    end < len(names) and end - at < CHUNK and names[end] not in starts
+                ):
+                    end += 1
             part, heads = members[at:end], names[at:end]
             if chunk is not None and chunk.follows(iter(part)):
                 chunk.keys = heads
                 build.share(chunk)
             else:
-                made = []
-                try:
-                    for name, item in zip(heads, part, strict=True):
-                        before = befores.get(name, _MISSING)
-                        made.append(self.value(item, before, depth + 1))
-                except Refusal as found:
-                    raise found.inside(heads[len(made)], live) from None
+                made = self.named(heads, part, befores, live, depth)
                 if chunk is not None and _identical(made, chunk.items):
                     chunk.adopt(part, heads)
                     build.share(chunk)
                 else:
                     build.add(made, heads)
             at = end
+
+    def named(
+        self,
+        names: list[str],
+        part: list[Any],
+        befores: dict[str, Frozen],
+        live: Any,
+        depth: int,
+    ) -> list[Frozen]:
+        """Capture members of an object by their names."""
+        if not befores and (plain := self.plain(part, depth)) is not None:
+            return plain
+        made: list[Frozen] = []
+        try:
+            for name, item in zip(names, part, strict=True):
+                before = befores.get(name, _MISSING)
+                made.append(self.value(item, before, depth + 1))
+        except Refusal as found:
+            raise found.inside(names[len(made)], live) from None
+        return made
 
     def closed(
         self, build: _Builder, old: Frozen, chunks: Sequence[Chunk], *, keyed: bool
@@ -405,7 +431,7 @@ class _Builder:
     def __init__(self, shared: Sequence[Chunk]) -> None:
         self._made = list(shared)
         self._items: list[Frozen] = []
-        self._names: list[str] | None = None
+        self._names: list[str] = []
 
     def share(self, chunk: Chunk) -> None:
         """Append a chunk as it is."""
@@ -416,7 +442,7 @@ class _Builder:
         """Append members."""
         self._items += items
         if names is not None:
-            self._names = [*(self._names or ()), *names]
+            self._names.extend(names)
 
     def chunks(self) -> list[Chunk]:
         """Return all, in order."""
@@ -429,16 +455,13 @@ class _Builder:
         if not items:
             return
         if self._made and len(self._made[-1].items) + len(items) <= CHUNK:
-            self._made.append(self._made.pop().extended(items, names))
-            self._items, self._names = [], None
-            return
-        step = len(items) if len(items) <= 2 * CHUNK else CHUNK
-        for start in range(0, len(items), step):
-            part = slice(start, start + step)
-            self._made.append(
-                Chunk(items[part], None if names is None else names[part])
-            )
-        self._items, self._names = [], None
+            self._made.append(self._made.pop().extended(items, names or None))
+        else:
+            step = len(items) if len(items) <= 2 * CHUNK else CHUNK
+            for start in range(0, len(items), step):
+                end = start + step
+                self._made.append(Chunk(items[start:end], names[start:end] or None))
+        self._items, self._names = [], []
 
 
 def _enter(value: object, depth: int) -> None:
@@ -480,15 +503,17 @@ def _plain_rows(rows: list[dict[Any, Any]]) -> bool:
 
 
 def _names(live: dict[Any, Any], at: int) -> list[str]:
-    """Return the JSON names of an object's members.
+    """Return the JSON names of an object's members from a place on.
 
-    Those before ``at`` are known to be names already.
+    Those before it are known to be names already, and exact ones of which there is no
+    second; so only names that differ from their keys can meet others.
     """
-    keys = list(live)
-    if {*map(type, keys)} == {str} and scalars(keys[at:]):
+    keys = list(islice(live, at, None))
+    if {*map(type, keys)} == {str} and scalars(keys):
         return keys
-    names = keys[:at] + list(map(member_name, keys[at:]))
-    if len({*names}) != len(names):
+    names = list(map(member_name, keys))
+    every = {*islice(live, at), *names}
+    if len(every) != len(live):
         raise Refusal("key_collision", "two member names become the same")
     return names
 

@@ -61,6 +61,20 @@ def _labels(
 def _pairs(a: list[Hashable], b: list[Hashable]) -> list[tuple[int, int]]:
     if len(a) * len(b) <= _SMALL:
         return _longest(a, b)
+    short = min(len(a), len(b))
+    head = next((i for i in range(short) if a[i] != b[i]), short)
+    left = short - head
+    tail = next((i for i in range(left) if a[-1 - i] != b[-1 - i]), left)
+    found = [(i, i) for i in range(head)]
+    found += _anchored(a[head : len(a) - tail], b[head : len(b) - tail], head)
+    found += [(len(a) - i, len(b) - i) for i in range(tail, 0, -1)]
+    return found
+
+
+def _anchored(
+    a: list[Hashable], b: list[Hashable], offset: int
+) -> list[tuple[int, int]]:
+    """Cut two long arrays at members that occur once on each side."""
     once_a, once_b = _once(a), _once(b)
     anchors = _rising([(i, once_b[k]) for k, i in once_a.items() if k in once_b])
     if not anchors:
@@ -68,10 +82,10 @@ def _pairs(a: list[Hashable], b: list[Hashable]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     i = j = 0
     for x, y in [*anchors, (len(a), len(b))]:
-        inner = _pairs(a[i:x], b[j:y]) if x - i < len(a) else []
-        found += [(i + p, j + q) for p, q in inner]
+        for p, q in _pairs(a[i:x], b[j:y]):
+            found.append((offset + i + p, offset + j + q))
         if x < len(a):
-            found.append((x, y))
+            found.append((offset + x, offset + y))
         i, j = x + 1, y + 1
     return found
 
