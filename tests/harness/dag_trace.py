@@ -10,6 +10,7 @@ fan-in, long edges and a tail of spawned children, as data in ``golden/dag``.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,10 +84,17 @@ def edges_of(nodes: Iterable[Node]) -> set[Edge]:
     return {(dep, name) for name, _, deps in nodes for dep in deps}
 
 
+_NARROW = re.compile("[\u0300-\u036f\u1100-\uffff\U00010000-\U0010ffff]")
+"""What may take more or less than one cell; there is no need to be exact."""
+
+
 def grid(rows: Iterable[str]) -> list[list[str]]:
     """Return the cells; what follows a wide sign is an empty string."""
     cells: list[list[str]] = []
     for row in rows:
+        if len(row) == cell_width(row) and not _NARROW.search(row):
+            cells.append(list(row))
+            continue
         line: list[str] = []
         for sign in row:
             width = cell_width(sign)
@@ -173,7 +181,7 @@ class Reader:
         faults: list[str] = []
         for y, line in enumerate(self._cells):
             for x, sign in enumerate(line):
-                if (x, y) not in self._owner and sign not in ("", " "):
+                if sign not in ("", " ") and (x, y) not in self._owner:
                     faults += self._loose(x, y, sign)
         return faults
 
@@ -230,7 +238,7 @@ def read_back(
         "false": sorted(seen - edges),
         "overlaps": reader.overlaps,
         "faults": reader.faults()[:5],
-        "ragged": len({sum(map(cell_width, row)) for row in rows}) > 1,
+        "ragged": len(set(map(cell_width, rows))) > 1,
     }
     return {name: value for name, value in wrong.items() if value}
 

@@ -21,8 +21,8 @@ DIRECTIONS = ("LR", "TB")
 Node = tuple[str, str, list[str]]
 
 REVIEW: list[Node] = [
-    ("r1", "researcher", []),
-    ("r2", "researcher-2", []),
+    ("r1", "scout", []),
+    ("r2", "scout-2", []),
     ("an", "analyst", ["r1", "r2"]),
     ("sp", "spawn-1", ["an"]),
     ("ar", "architect", ["an"]),
@@ -57,33 +57,33 @@ def stripped(drawing: Drawing) -> list[str]:
 
 def test_from_left_to_right() -> None:
     assert stripped(draw(REVIEW)) == [
-        "                                                 ╭─► · writer",
-        "                                                 │",
-        " · researcher ───╮              ╭─► · architect ─┴───────────────────╮",
-        "                 │              │                                    │",
-        " · researcher-2 ─┴─► · analyst ─┼─► · critic ──────► · critic retry ─┼─► · judge",
-        "                                │                                    │",
-        "                                ╰─► · spawn-1 ───────────────────────╯",
+        "                                            ╭─► · writer",
+        "                                            │",
+        " · scout ───╮              ╭─► · architect ─┴───────────────────╮",
+        "            │              │                                    │",
+        " · scout-2 ─┴─► · analyst ─┼─► · critic ──────► · critic retry ─┼─► · judge",
+        "                           │                                    │",
+        "                           ╰─► · spawn-1 ───────────────────────╯",
     ]
 
 
 def test_from_top_to_bottom() -> None:
     assert stripped(draw(REVIEW[:5], "TB")) == [
-        "╭──────────────╮   ╭────────────────╮",
-        "│ · researcher │   │ · researcher-2 │",
-        "╰──────────────╯   ╰────────────────╯",
-        "        │                   │",
-        "        ├───────────────────╯",
-        "        ▼",
-        "  ╭───────────╮",
-        "  │ · analyst │",
-        "  ╰───────────╯",
-        "        │",
-        "        ├───────────────╮",
-        "        ▼               ▼",
-        " ╭─────────────╮  ╭───────────╮",
-        " │ · architect │  │ · spawn-1 │",
-        " ╰─────────────╯  ╰───────────╯",
+        "  ╭─────────╮  ╭───────────╮",
+        "  │ · scout │  │ · scout-2 │",
+        "  ╰─────────╯  ╰───────────╯",
+        "       │             │",
+        "       ├─────────────╯",
+        "       ▼",
+        " ╭───────────╮",
+        " │ · analyst │",
+        " ╰───────────╯",
+        "       │",
+        "       ├───────────────╮",
+        "       ▼               ▼",
+        "╭─────────────╮  ╭───────────╮",
+        "│ · architect │  │ · spawn-1 │",
+        "╰─────────────╯  ╰───────────╯",
     ]
 
 
