@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from heaveto_tui.lines import Look
 from heaveto_tui.presentation import Clock
 from heaveto_tui.state import Settings
 from heaveto_tui.theme import PALETTES
+from textual.events import Key
+from textual.keys import _character_to_key, key_to_character
 
 from harness.worlds import HOME, NOW, Scripted, world
 
@@ -62,23 +65,51 @@ class Driven:
     async def press(self, *keys: str) -> None:
         """Press keys, and wait after each until everything they caused is done."""
         for key in keys:
-            await self.pilot.press(key)
-            await self.pilot.pause()
-        await self.pilot.pause()
+            self._send(key)
+            await self.settle()
 
     async def type(self, text: str) -> None:
         """Type a text."""
-        names = {" ": "space", "[": "left_square_bracket", "]": "right_square_bracket"}
         for char in text:
-            await self.pilot.press(names.get(char, char))
-        await self.pilot.pause()
+            self._send(char)
+        await self.settle()
+
+    def _send(self, key: str) -> None:
+        """Send a key as the terminal's reader does."""
+        if len(key) == 1:
+            name, char = _character_to_key(key), key
+        else:
+            name = key
+            found = key_to_character(key)
+            char = found if found is not None else ""
+        event = Key(name, char or None)
+        event.set_sender(self.app)
+        assert self.app._driver is not None
+        self.app._driver.send_message(event)
+
+    async def quiet(self) -> None:
+        """Wait until everything that was wanted has been read and drawn."""
+        for _ in range(1000):
+            await self.settle(2)
+            if not self.app.feed.reading:
+                break
+            await asyncio.sleep(0.005)
+        await self.settle()
+
+    async def settle(self, rounds: int = 4) -> None:
+        """Wait until every message, and what it caused, has been handled."""
+        for _ in range(rounds):
+            await self.pilot._wait_for_screen()
+            await asyncio.sleep(0)
+        self.app.screen._on_timer_update()
 
     async def until(self, wanted: str) -> None:
         """Wait until a text is shown."""
-        for _ in range(300):
+        for _ in range(1000):
             if wanted in self.text():
                 return
-            await self.pilot.pause(0.01)
+            await self.settle(1)
+            await asyncio.sleep(0.01)
         raise AssertionError(f"never shown: {wanted!r} in\n{self.text()}")
 
     def rows(self) -> list[str]:
@@ -148,10 +179,9 @@ async def console(
     app = make_app(played, **options)
     async with app.run_test(size=size) as pilot:
         driven = Driven(app, pilot)
-        for _ in range(300):
+        for _ in range(1000):
             if app.store.listed:
                 break
-            await pilot.pause(0.01)
-        await pilot.pause()
-        await pilot.pause()
+            await asyncio.sleep(0.005)
+        await driven.quiet()
         yield driven

@@ -56,7 +56,7 @@ async def test_a_new_run_shows_up_and_the_cursor_keeps_its_run() -> None:
         await at.until("newcomer")
         assert "cache-review" in at.row("▌")
         source.drop("9a94ae37-0000-4000-8000-000000000000")
-        await at.pilot.pause(0.15)
+        await at.settle()
         await at.press("down")
         assert "nightly-build" not in at.text()
         assert "Prepare the rollback" in at.row("▌")
@@ -355,12 +355,12 @@ async def test_too_small_says_so_and_comes_back() -> None:
         await at.press("down", "p")
         for size in ((46, 9), (10, 3), (1, 1), (20, 5)):
             await at.pilot.resize_terminal(*size)
-            await at.pilot.pause()
+            await at.settle()
         await at.pilot.resize_terminal(46, 9)
-        await at.pilot.pause()
+        await at.settle()
         assert "heaveto needs 60 columns and 16 rows." in at.text()
         await at.pilot.resize_terminal(80, 24)
-        await at.pilot.pause()
+        await at.settle()
         assert "nightly-build" in at.row("▌")
 
 

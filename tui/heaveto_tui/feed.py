@@ -45,6 +45,8 @@ BEAT = 1.0
 """Seconds between two questions how the homes answer."""
 TEXT_PERIOD = 0.25
 """Seconds between two looks at a growing output."""
+LAST_WAIT = 5.0
+"""Seconds that the end waits for what is being sent."""
 TAIL = 192 * 1024
 """Bytes of an output that are kept; the rest stays on disk."""
 
@@ -98,7 +100,13 @@ class Feed:
                 tasks.create_task(self._beat())
                 tasks.create_task(self._follow_text())
         finally:
-            await asyncio.shield(asyncio.to_thread(self._source.close))
+            await asyncio.shield(self._close())
+
+    async def _close(self) -> None:
+        """Let what is being sent arrive, then close the source."""
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=LAST_WAIT)
+        await asyncio.to_thread(self._source.close)
 
     # --- runs
 
@@ -131,14 +139,22 @@ class Feed:
             with contextlib.suppress(HeavetoError, OSError):
                 self._post(Beat(await asyncio.to_thread(self._source.health)))
 
+    @property
+    def reading(self) -> bool:
+        """Some run that is wanted whole has not been read yet."""
+        return bool(self._wanted)
+
     async def _read_details(self) -> None:
         """Read the runs that are wanted whole, one after the other."""
         while True:
             await self._due.wait()
             self._due.clear()
             while self._wanted:
-                await self._detail(self._wanted.pop(next(iter(self._wanted))))
-            await asyncio.sleep(0)
+                key = next(iter(self._wanted))
+                run = self._wanted[key]
+                await self._detail(run)
+                if self._wanted.get(key) is run:
+                    del self._wanted[key]
 
     async def _detail(self, run: RunSummary) -> None:
         try:

@@ -83,6 +83,11 @@ _GLYPHS = {
 }
 _TO_ASCII = str.maketrans(_GLYPHS)
 
+_PUNCTUATION = str.maketrans(
+    {"·": "-", DASH: "-", "“": '"', "”": '"', "…": "..", "\u2019": "'"}
+)
+"""What sentences use beyond ASCII; in a name it stands for the same."""
+
 _JOINERS = dict.fromkeys(
     [0x200D, 0x20E3, 0xFE0E, 0xFE0F, *range(0x1F3FB, 0x1F400)], None
 ) | {0x1F1E6 + n: chr(0x41 + n) for n in range(26)}
@@ -140,6 +145,7 @@ class Look:
         if line.isascii():
             return line
         if self.ascii_only:
+            line = line.translate(_PUNCTUATION)
             return line.encode("ascii", "backslashreplace").decode("ascii")
         return even(line)
 
