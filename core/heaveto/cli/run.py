@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 from heaveto.cli.exits import Exit, for_status
 from heaveto.cli.scope import Scope, common_options
 from heaveto.errors import HeavetoError, UsageError
+from heaveto.model import RunState, RunStatus
 from heaveto.text import clip, duration, plain, short_id
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from heaveto.flowfile import Flow
     from heaveto.model import Outcome, Signal
+    from heaveto.observe.snapshot import RunDetail
     from heaveto.runner import Cause, Finished, Options, Registered, Trouble
     from heaveto.runs import Home
 
@@ -237,11 +240,28 @@ def _report(scope: Scope, home: Home, finished: Finished, progress: Progress) ->
     try:
         with Observer((home,)) as observer:
             detail = observer.read_run(finished.registered.session_id)
-        print_detail(scope, detail)
+        print_detail(scope, _as_ended(detail, finished))
     except HeavetoError as error:
         scope.output.refuse(error)
     except OutputClosed:
         return
+
+
+def _as_ended(detail: RunDetail, finished: Finished) -> RunDetail:
+    """Return the run as it ended, also where its row could not be told so."""
+    if detail.run.status != RunStatus.RUNNING:
+        return detail
+    verdict = finished.verdict
+    run = dataclasses.replace(
+        detail.run,
+        status=verdict.status,
+        state=RunState(verdict.status),
+        reason_code=verdict.reason_code,
+        phase=None,
+        alive=False,
+        status_source="process",
+    )
+    return dataclasses.replace(detail, run=run)
 
 
 def _turn_to_log(run: Registered) -> None:
