@@ -18,7 +18,7 @@ from heaveto.observe.derive import (
     stored_status,
 )
 from heaveto.observe.fold import Fold
-from heaveto.observe.saved import Saved, read_state, refused
+from heaveto.observe.saved import Saved, StateReader, refused
 from heaveto.observe.snapshot import CheckpointView
 from test_observe_fold import folded, queued
 
@@ -131,7 +131,7 @@ def saved(
         "spawned": spawned or [],
         "flow_context": {},
     }
-    return read_state(state, CLEAN)
+    return StateReader().read(state, CLEAN)
 
 
 def statuses(
@@ -383,7 +383,7 @@ def test_counts() -> None:
 
 
 def test_numbers_that_no_float_can_hold_are_no_times() -> None:
-    unit = read_state(
+    unit = StateReader().read(
         {"flow_context": {"operator_messages": [{"ts": 10**400, "text": "x"}, 5, {}]}},
         CLEAN,
     )

@@ -110,12 +110,13 @@ def detail(facts: Facts) -> RunDetail:
         now=facts.now,
         rendered=rendered,
     )
+    ran = any(view.executed for view in operations)
     run = _summary(
         facts,
         conclusion,
         nodes=node_counts(view.status for view in operations),
         checkpoint=None if saved is None else saved.view,
-        warnings=tuple(_warnings(facts, conclusion, operations, controls)),
+        warnings=tuple(_warnings(facts, conclusion, operations, controls, ran=ran)),
         last_sign_at=evidence.last_sign_at,
     )
     links = link_views(fold, saved)
@@ -155,7 +156,9 @@ def counted(facts: Facts, nodes: dict[str, int]) -> RunSummary:
         conclusion,
         nodes=nodes,
         checkpoint=None if facts.saved is None else facts.saved.view,
-        warnings=tuple(_warnings(facts, conclusion, (), controls)),
+        warnings=tuple(
+            _warnings(facts, conclusion, (), controls, ran=nodes["total"] > 0)
+        ),
         last_sign_at=_last_sign(facts),
     )
 
@@ -228,9 +231,11 @@ def _warnings(
     conclusion: Conclusion,
     operations: Sequence[OperationView],
     controls: Sequence[ControlView],
+    *,
+    ran: bool,
 ) -> Iterable[Notice]:
-    """Yield what a person should know, the worst first."""
-    yield from _about_checkpoint(facts, conclusion, operations)
+    """Yield what a person should know, the worst first; ``ran``: something ended."""
+    yield from _about_checkpoint(facts, conclusion, operations, ran=ran)
     if facts.survivors:
         yield notice("survivors", _survivors(facts))
     if controls:
@@ -241,14 +246,18 @@ def _warnings(
 
 
 def _about_checkpoint(
-    facts: Facts, conclusion: Conclusion, operations: Sequence[OperationView]
+    facts: Facts,
+    conclusion: Conclusion,
+    operations: Sequence[OperationView],
+    *,
+    ran: bool,
 ) -> Iterable[Notice]:
     metadata, saved = facts.row.node_metadata, facts.saved
     if metadata.get("persist_failed"):
         yield notice("persist_failed")
     if saved is None:
-        ran = any(view.executed for view in operations)
-        if conclusion.over and ran and facts.place.has_dir:
+        wanted = conclusion.over and conclusion.state != RunState.COMPLETED
+        if wanted and ran and facts.place.has_dir:
             yield notice("checkpoint_missing")
         return
     reason = saved.reasons[-1] if saved.reasons else ""

@@ -22,6 +22,7 @@ from heaveto.statedb import LINEAGE, VERSION, SessionRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from heaveto.observe.bulk import Mark
     from heaveto.runs import Home
@@ -78,6 +79,7 @@ class Roster:
         self._synced_at = 0.0
         self._behind = False
         self._last_signal = 0
+        self._file: tuple[int, int] | None = None
         self._folder_stamp: tuple[int, int, int] | None = None
         self._young = False
 
@@ -144,6 +146,9 @@ class Roster:
 
     def _sync_database(self, database: BulkDB) -> None:
         version = database.data_version()
+        file = _file(self.home.state_db)
+        if file != self._file:  # another file: nothing of what was read counts
+            self._file, self._marks, self._stamp, self._last_signal = file, {}, None, 0
         if version != self._version or self._behind:
             now = self._monotonic()
             stamp = database.stamp()
@@ -182,7 +187,7 @@ class Roster:
             found = database.sessions()
         else:
             found = [database.session(key) for key in changed]
-        self.changed |= set(changed) | (self._marks.keys() - marks.keys())
+        self.changed |= set(changed) | (self._stored.keys() - marks.keys())
         fetched = {row.id: row for row in found if row is not None}
         rows = {
             **self._stored,
@@ -262,3 +267,12 @@ class Roster:
             artifacts_path=record.artifact_root,
             node_metadata={"resumed_from": record.resumed_from},
         )
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Return what tells a database file from one that was put in its place."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -23,13 +23,12 @@ __all__ = [
     "PlanItem",
     "Saved",
     "SavedOutcome",
-    "read_state",
     "refused",
     "sealed",
     "unread",
 ]
 
-_SPAWNED = {
+_STATUSES = {
     "completed": OperationStatus.COMPLETED,
     "failed": OperationStatus.FAILED,
     "pending": OperationStatus.PENDING,
@@ -157,39 +156,94 @@ def unread() -> Saved:
     return Saved(view=view)
 
 
-def read_state(
-    state: Mapping[str, object],
-    view: CheckpointView,
-    *,
-    reasons: tuple[str, ...] = (),
-    files: UnitIdentity = (None, None),
-) -> Saved:
-    """Read what is shown of an accepted state.
+class StateReader:
+    """Reads states of one checkpoint, one after the other.
 
-    Args:
-        state: ``Loaded.state``.
-        view: What the report says; the count of outcomes is filled in here.
-        reasons: Codes of the report.
-        files: Base and journal as they were read.
+    A follower's states share what did not change; what was read of a shared part is
+    used again, so a poll costs what is new and one look at each entry.
     """
-    plan = tuple(_plan(state.get("plan")))
-    planned = dict(_planned(state.get("ops")))
-    spawned = dict(_spawned(state.get("spawned")))
-    done = [*planned.values(), *spawned.values()]
-    count = sum(1 for outcome in done if outcome.status != OperationStatus.PENDING)
-    context = state.get("flow_context")
-    return Saved(
-        view=_with_count(view, count),
-        reasons=reasons,
-        planned=planned,
-        spawned=spawned,
-        plan=plan,
-        messages=tuple(_messages(context)),
-        agent_of={item.node_id: item.agent_id for item in plan if item.node_id},
-        assignees={item.agent_id: item.assignee for item in plan if item.assignee},
-        saved_at=max((file[3] / 1e9 for file in files if file), default=None),
-        files=files,
-    )
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._plan: tuple[object, tuple[PlanItem, ...]] = (None, ())
+        self._queue: tuple[object, tuple[Message, ...]] = (None, ())
+        self._entries: dict[int, tuple[object, SavedOutcome | None]] = {}
+
+    def read(
+        self,
+        state: Mapping[str, object],
+        view: CheckpointView,
+        *,
+        reasons: tuple[str, ...] = (),
+        files: UnitIdentity = (None, None),
+    ) -> Saved:
+        """Read what is shown of an accepted state.
+
+        Args:
+            state: ``Loaded.state``.
+            view: What the report says; the count of outcomes is filled in here.
+            reasons: Codes of the report.
+            files: Base and journal as they were read.
+        """
+        before, self._entries = self._entries, {}
+        planned = dict(self._planned(state.get("ops"), before))
+        spawned = dict(self._spawned(state.get("spawned"), before))
+        plan = self._plan_of(state.get("plan"))
+        done = [*planned.values(), *spawned.values()]
+        count = sum(1 for one in done if one.status != OperationStatus.PENDING)
+        return Saved(
+            view=_with_count(view, count),
+            reasons=reasons,
+            planned=planned,
+            spawned=spawned,
+            plan=plan,
+            messages=self._messages(state.get("flow_context")),
+            agent_of={item.node_id: item.agent_id for item in plan if item.node_id},
+            assignees={item.agent_id: item.assignee for item in plan if item.assignee},
+            saved_at=max((file[3] / 1e9 for file in files if file), default=None),
+            files=files,
+        )
+
+    def _plan_of(self, value: object) -> tuple[PlanItem, ...]:
+        if self._plan[0] is not value:
+            self._plan = (value, tuple(_plan(value)))
+        return self._plan[1]
+
+    def _messages(self, context: object) -> tuple[Message, ...]:
+        queue = context.get("operator_messages") if isinstance(context, dict) else None
+        if self._queue[0] is not queue:
+            self._queue = (queue, tuple(_messages(queue)))
+        return self._queue[1]
+
+    def _planned(
+        self, value: object, before: _Entries
+    ) -> Iterable[tuple[str, SavedOutcome]]:
+        for agent, entry in value.items() if isinstance(value, dict) else ():
+            outcome = self._outcome(entry, before, spawned=False)
+            if outcome is not None:
+                yield agent, outcome
+
+    def _spawned(
+        self, value: object, before: _Entries
+    ) -> Iterable[tuple[str, SavedOutcome]]:
+        for entry in _objects(value):
+            node_id = _text(entry, "node_id")
+            outcome = self._outcome(entry, before, spawned=True)
+            if node_id is not None and outcome is not None:
+                yield node_id, outcome
+
+    def _outcome(
+        self, entry: object, before: _Entries, *, spawned: bool
+    ) -> SavedOutcome | None:
+        """Read an entry, or take what was read of the very same one."""
+        known = before.get(id(entry))
+        if known is None or known[0] is not entry:
+            known = (entry, _outcome(entry, spawned=spawned))
+        self._entries[id(entry)] = known
+        return known[1]
+
+
+_Entries = dict[int, tuple[object, SavedOutcome | None]]
 
 
 def _with_count(view: CheckpointView, count: int) -> CheckpointView:
@@ -230,30 +284,17 @@ def _plan(value: object) -> Iterable[PlanItem]:
         )
 
 
-def _planned(value: object) -> Iterable[tuple[str, SavedOutcome]]:
-    if not isinstance(value, dict):
-        return
-    for agent, entry in value.items():
-        if isinstance(entry, dict) and entry.get("status") in ("completed", "failed"):
-            yield agent, _outcome(entry, OperationStatus(str(entry["status"])))
-
-
-def _spawned(value: object) -> Iterable[tuple[str, SavedOutcome]]:
-    for entry in _objects(value):
-        node_id = _text(entry, "node_id")
-        status = _SPAWNED.get(str(entry.get("status")))
-        if node_id is not None and status is not None:
-            yield node_id, _outcome(entry, status, spawned=True)
-
-
-def _outcome(
-    entry: Mapping[str, object], status: OperationStatus, *, spawned: bool = False
-) -> SavedOutcome:
+def _outcome(entry: object, *, spawned: bool) -> SavedOutcome | None:
+    """Read one entry; None when it says nothing that is known."""
+    if not isinstance(entry, dict):
+        return None
+    status = _STATUSES.get(str(entry.get("status")))
+    if status is None or (status == OperationStatus.PENDING and not spawned):
+        return None
     code = text = None
     response = entry.get("response")
     if status == OperationStatus.FAILED and isinstance(response, dict):
-        code = _text(response, "code")
-        text = _text(response, "error")
+        code, text = _text(response, "code"), _text(response, "error")
     if not spawned:
         return SavedOutcome(status=status, error_code=code, error_text=text)
     emitter = _text(entry, "escalated_from")
@@ -269,10 +310,8 @@ def _outcome(
     )
 
 
-def _messages(context: object) -> Iterable[Message]:
-    if not isinstance(context, dict):
-        return
-    for entry in _objects(context.get("operator_messages")):
+def _messages(queue: object) -> Iterable[Message]:
+    for entry in _objects(queue):
         at, text = entry.get("ts"), entry.get("text")
         timed = isinstance(at, (int, float)) and 0 <= at < _NO_TIME
         yield Message(

@@ -1,10 +1,13 @@
 """The checkpoint of one run, read again only when its files are others than before.
 
 The loader is asked only when the identity of base or journal changed (device, inode,
-size, modification and change time). A file that was changed a moment ago is looked at
-once more after it settled, because two changes within one tick of the clock cannot be
-told apart. For a live run, a tail or a stale journal that a writer is just about to
-finish is not reported before it was seen again (SPEC F-49).
+size, modification and change time); its follower then reads what was appended and no
+more. A writer appends and replaces, so for a live run that is all. An ended run's file
+that was changed a moment ago is read once more after it settled, because two changes
+within one tick of the clock cannot be told apart.
+
+For a live run, a tail or a stale journal that a writer is just about to finish is not
+reported before it was seen again (SPEC F-49); the loader sees to that.
 
 Blocking; one owner.
 """
@@ -15,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from heaveto.errors import CheckpointRefused
-from heaveto.observe.saved import read_state, refused
+from heaveto.observe.saved import StateReader, refused
 from heaveto.observe.snapshot import CheckpointView
 from heaveto.seal import unit_identity
 
@@ -23,19 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from heaveto.checkpoint import Loaded, RecoveryReport
+    from heaveto.checkpoint import RecoveryReport
+    from heaveto.checkpoint.loader import Follower
     from heaveto.observe.saved import Saved
     from heaveto.seal import UnitIdentity
 
 __all__ = ["Unit"]
 
 _SETTLED_NS = 50_000_000
-_GRACE = (0.02, 0.05, 0.1)
-"""Seconds to wait before a live unit that looks unfinished is read again."""
 _JOURNAL_LIMIT = 8_388_608
 """A writer's default; a base is written before a journal grows beyond it."""
-_BUSY = frozenset({"incoherent_unit", "journal_missing", "base_missing"})
-"""Reasons that a writer at work can cause for a moment."""
 
 
 class Unit:
@@ -56,12 +56,11 @@ class Unit:
             sleep: How to wait, in seconds.
         """
         self.path = path
-        self.loads = 0
-        """How often the loader was asked."""
-        self._now_ns = now_ns
-        self._sleep = sleep
+        self._now_ns, self._sleep = now_ns, sleep
         self._identity: UnitIdentity | None = None
         self._settled = False
+        self._follower: Follower | None = None
+        self._reader = StateReader()
         self._saved: Saved | None = None
 
     def read(self, *, live: bool) -> Saved | None:
@@ -71,51 +70,39 @@ class Unit:
             live: A writer may be at work: what looks unfinished is read again.
         """
         found = unit_identity(self.path)
-        if found != self._identity or not self._settled:
-            self._load(found, live=live)
+        if found == self._identity:
+            if live or self._settled or not self._is_settled(found):
+                return self._saved
+            self._follower = None  # it would take the files for unchanged
+        self._settled = self._is_settled(found)
+        self._saved = self._load(found, live=live)
+        self._identity = found
         return self._saved
 
-    def _load(self, found: UnitIdentity, *, live: bool) -> None:
-        """Load, and again as long as a writer may be in the middle of a step."""
-        self._settled = self._is_settled(found)
-        self._identity = found
-        self._saved = self._load_once(found)
-        if not live:
-            return
-        for pause in _GRACE:
-            if not _unfinished(self._saved):
-                return
-            self._sleep(pause)
-            self._identity = found = unit_identity(self.path)
-            self._settled = False
-            self._saved = self._load_once(found)
-
-    def _load_once(self, found: UnitIdentity) -> Saved | None:
+    def _load(self, found: UnitIdentity, *, live: bool) -> Saved | None:
         if found == (None, None):
+            self._follower = None
             return None
-        self.loads += 1
+        if self._follower is None:
+            self._follower = _follower(self.path, self._sleep)
         try:
-            loaded = _load(self.path)
+            loaded = self._follower.poll(live=live)
         except CheckpointRefused as error:
             report: RecoveryReport = error.report  # type: ignore[assignment]
             return refused(_view(report), _codes(report), found)
-        view = _view(loaded.report)
-        return read_state(
-            loaded.state, view, reasons=_codes(loaded.report), files=found
-        )
+        view, codes = _view(loaded.report), _codes(loaded.report)
+        return self._reader.read(loaded.state, view, reasons=codes, files=found)
 
     def _is_settled(self, found: UnitIdentity) -> bool:
         newest = max((max(file[3:5]) for file in found if file is not None), default=0)
         return self._now_ns() - newest > _SETTLED_NS
 
 
-def _unfinished(saved: Saved | None) -> bool:
-    """Tell whether a writer at work may have caused what was read."""
-    if saved is None:
-        return False
-    if saved.view.status == "recovered_prefix":
-        return True
-    return saved.view.status == "refused" and saved.reasons[-1] in _BUSY
+def _follower(path: Path, sleep: Callable[[float], None]) -> Follower:
+    """Return a follower; a list of sealed runs never needs the loader."""
+    from heaveto.checkpoint.loader import Follower
+
+    return Follower(path, sleep=sleep)
 
 
 def _codes(report: RecoveryReport) -> tuple[str, ...]:
@@ -135,10 +122,3 @@ def _view(report: RecoveryReport) -> CheckpointView:
         records_since_base=report.applied_records,
         bytes_to_compaction=left,
     )
-
-
-def _load(path: Path) -> Loaded:
-    """Load a checkpoint; a list of sealed runs never needs the loader."""
-    from heaveto.checkpoint import load_checkpoint
-
-    return load_checkpoint(path)
