@@ -199,8 +199,42 @@ not_started | The command could not be started. | Look whether it is there and m
 worker_error | The worker failed. | heaveto logs RUN OPERATION shows what it wrote.
 """
 
+_ENDS = """
+run.started | The run was started. | Nothing.
+run.completed | Everything was done. | Nothing.
+run.completed.ok | Everything was done. | Nothing.
+run.completed.skipped | Everything was done or skipped for a reason. | heaveto show RUN names the reasons.
+run.completed.gate_rejected | A gate said no, so what depends on it was skipped. | heaveto show RUN names the gate.
+run.completed.spawn_refused | A spawn was refused, and everything else was done. | heaveto show RUN names it.
+run.failed.operation | An operation failed and no completed retry took its place. | heaveto show RUN names it; heaveto resume RUN --retry-failed runs it again.
+run.failed.exception | An operation failed, or the flow itself did. | heaveto show RUN names it; a resume with --retry-failed runs it again.
+run.failed.missing_artifact | Every operation finished, but a required file is not there. | heaveto show RUN names the operation.
+run.failed.artifact_write | A result could not be written as a file. | Free space or rights where the artifacts lie.
+run.failed.escalated | An operation asked for help; lionagi ends such a run as failed although the second try worked. | heaveto show RUN tells what the second try came to.
+run.failed.checkpoint | The checkpoint could not be written, so the run ended. | Free space or rights where the run directory lies; see heaveto doctor.
+run.failed.internal | The program itself failed. | heaveto logs RUN shows what was printed; report it.
+run.failed.process_gone | Its process was gone, and a person ended its row. | heaveto resume RUN continues from what was saved.
+run.timed_out.deadline | The time limit came first; work that was left was held back. | heaveto resume RUN continues it, with the same limit afresh or with --timeout D.
+run.cancelled.stop | A stop ended it. | heaveto resume RUN continues from what was saved.
+run.cancelled.withheld | It ended before all of its work was begun. | heaveto resume RUN continues it.
+run.cancelled.sigterm | A signal asked its process to end. | heaveto resume RUN continues from what was saved.
+run.cancelled.sighup | The terminal of its process was closed. | heaveto resume RUN continues from what was saved; --detach keeps the next one going.
+run.cancelled.task | The program that ran the flow cancelled it. | heaveto resume RUN continues from what was saved.
+run.cancelled.system | It was cancelled from outside the flow. | A resume continues from what was saved.
+run.aborted.sigint | It was interrupted from the keyboard. | heaveto resume RUN continues from what was saved.
+session.phantom.process_dead | lionagi found its process gone and ended its row. | A resume continues from what was saved.
+"""
+
 EXPLANATIONS = _table(
-    _STATES + _STATUSES + _CONTROLS + _REASONS + _WARNINGS + _HOMES + _REPORTS + _ERRORS
+    _STATES
+    + _STATUSES
+    + _CONTROLS
+    + _REASONS
+    + _ENDS
+    + _WARNINGS
+    + _HOMES
+    + _REPORTS
+    + _ERRORS
 )
 """Every code that this package shows, in words."""
 
