@@ -222,7 +222,7 @@ run.cancelled.sighup | The terminal of its process was closed. | heaveto resume 
 run.cancelled.task | The program that ran the flow cancelled it. | heaveto resume RUN continues from what was saved.
 run.cancelled.system | It was cancelled from outside the flow. | A resume continues from what was saved.
 run.aborted.sigint | It was interrupted from the keyboard. | heaveto resume RUN continues from what was saved.
-session.phantom.process_dead | lionagi found its process gone and ended its row. | A resume continues from what was saved.
+session.phantom.process_dead | Its process was found gone by lionagi, which ended its row. | A resume continues from what was saved.
 """
 
 EXPLANATIONS = _table(
