@@ -424,6 +424,22 @@ def test_notify_runs_once_after_the_end(heaveto: Program, tmp_path: Path) -> Non
     assert told.read_text() == f"a b {answer.json['run_id']} failed 1\n"
 
 
+def test_the_settings_name_what_is_run_after_an_end(
+    heaveto: Program, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    settings = tmp_path / "config.toml"
+    settings.write_text(f"""notify = "sh -c 'echo $HEAVETO_STATUS >>{told}'"\n""")
+    heaveto.environment["HEAVETO_CONFIG"] = str(settings)
+    flow = write_flow(tmp_path, "a:quick", quick=QUICK)
+    assert heaveto("run", flow).code == 0
+    assert told.read_text() == "completed\n"
+    settings.write_text("colour = 1\n")
+    answer = heaveto("run", flow, "--json")
+    assert (answer.code, answer.error) == (78, "config_invalid")
+    assert f"{settings}:1: colour" in answer.err
+
+
 @pytest.mark.parametrize("command", ["/no/such/program", "sh -c 'exit 4'"])
 def test_a_notify_that_fails_is_a_warning(
     heaveto: Program, tmp_path: Path, command: str

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING
 from heaveto.errors import HeavetoError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["ANNOUNCE", "StartError", "Started", "announce", "start"]
@@ -70,7 +70,11 @@ class Started:
 
 
 def start(
-    words: Sequence[str], *, cwd: Path | None = None, python: str = sys.executable
+    words: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> Started:
     """Start a runner in its own session and wait until its run is registered.
 
@@ -78,6 +82,7 @@ def start(
         words: The command line after ``heaveto``, without :data:`ANNOUNCE`; the verb
             stands first.
         cwd: Where it runs; None keeps the present folder.
+        environment: Added to its inherited environment.
         python: The interpreter.
 
     Raises:
@@ -87,6 +92,7 @@ def start(
     child = subprocess.Popen(
         [python, "-P", "-m", "heaveto", words[0], ANNOUNCE, *words[1:]],
         cwd=cwd,
+        env=None if environment is None else {**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

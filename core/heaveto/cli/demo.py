@@ -95,7 +95,9 @@ def _start_all(home: Home) -> list[_Run]:
     try:
         for flow in FLOWS:
             words = ["run", "--home", str(home.path), str(flow.path)]
-            runs.append(_Run(flow, start(words, cwd=home.path)))
+            # The user's settings, and what they run at an end, are not the demo's.
+            plain = {"HEAVETO_CONFIG": os.devnull}
+            runs.append(_Run(flow, start(words, cwd=home.path, environment=plain)))
     except BaseException:
         _end_all(home, runs)
         raise

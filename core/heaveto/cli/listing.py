@@ -124,6 +124,8 @@ async def _watch(scope: Scope, choice: Choice) -> int:
             lines = list_lines(changed, now=time.time())
             for line in lines if first else lines[1:]:
                 scope.output.line(line)
+            if first and not lines:
+                scope.output.line("No runs here yet.")
             first = False
     return Exit.OK
 

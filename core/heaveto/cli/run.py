@@ -52,7 +52,11 @@ _NOT_YET = ("max_ops", "reactive", "timeout", "with_synthesis", "show_graph")
     metavar="DIR",
     help="Where artifacts go; the run directory by default.",
 )
-@click.option("--notify", metavar="CMD", help="Run CMD (no shell) after the end.")
+@click.option(
+    "--notify",
+    metavar="CMD",
+    help="Run CMD (no shell) after the end; by default the settings' notify.",
+)
 @click.option(
     "--checkpoint-format",
     type=click.Choice(["2", "3"]),
@@ -108,7 +112,8 @@ def run(
     scope.output.quiet = quiet
     scope.output.json |= announce
     loaded = LoadedFlow.load(flow)
-    hook = None if notify is None else parse_notify(notify)
+    command = scope.config().notify if notify is None else notify
+    hook = None if command is None else parse_notify(command)
     options = Options(
         checkpoint_format=int(checkpoint_format),
         max_concurrent=max_concurrent,
