@@ -12,7 +12,7 @@ branches.
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,10 +60,12 @@ def place(
         after: For each item, the cells it needs after its wire.
     """
     gaps = [distances(layer, before, after) for layer in layers]
-    room = max((sum(gap) for gap in gaps), default=0) + _SLACK
+    shifts = [list(accumulate(gap, initial=0)) for gap in gaps]
+    room = max((shift[-1] for shift in shifts), default=0) + _SLACK
     slots = [0] * len(items.owner)
-    for layer, gap in zip(layers, gaps, strict=True):
-        _pack(layer, gap, slots)
+    for layer, shift in zip(layers, shifts, strict=True):
+        for item, offset in zip(layer, shift, strict=False):
+            slots[item] = offset
     up, down = _weighted(items, items.up), _weighted(items, items.down)
     forth = range(len(layers))
     back = forth[::-1]
@@ -76,20 +78,9 @@ def place(
         (back, (up, down)),
     ):
         for at in order:
-            layer = layers[at]
-            pulls = [_pulls(item, sides, slots) for item in layer]
-            settled = _settled(pulls, gaps[at], room)
-            for item, slot in zip(layer, settled, strict=True):
-                slots[item] = slot
+            _settle(layers[at], sides, slots, shifts[at], room)
     least = min(slots, default=0)
     return [slot - least for slot in slots]
-
-
-def _pack(layer: Sequence[int], gap: Sequence[int], slots: list[int]) -> None:
-    slot = 0
-    for item, step in zip(layer, [*gap, 0], strict=True):
-        slots[item] = slot
-        slot += step
 
 
 def _weighted(items: Items, near: Sequence[Sequence[int]]) -> list[list[_Pull]]:
@@ -107,19 +98,14 @@ def _weighted(items: Items, near: Sequence[Sequence[int]]) -> list[list[_Pull]]:
     return found
 
 
-def _pulls(
-    item: int, sides: Sequence[Sequence[Sequence[_Pull]]], slots: Sequence[int]
-) -> list[_Pull]:
-    pulls: list[_Pull] = []
-    for side in sides:
-        pulls += [(slots[other], weight) for other, weight in side[item]]
-    return pulls or [(slots[item], _STAY)]
-
-
-def _settled(
-    pulls: Sequence[Sequence[_Pull]], gap: Sequence[int], room: int
-) -> list[int]:
-    """Return the slots from 0 to ``room`` that keep the distances and are pulled least.
+def _settle(
+    layer: Sequence[int],
+    sides: Sequence[Sequence[Sequence[_Pull]]],
+    slots: list[int],
+    shifts: Sequence[int],
+    room: int,
+) -> None:
+    """Put the items of a layer into slots from 0 to ``room`` where they are pulled least.
 
     Distances are taken out first, so what is left is to be ascending. The heap holds,
     greatest first, the slots at which the total pull on the items so far changes, and
@@ -128,23 +114,24 @@ def _settled(
     """
     heap: list[tuple[int, int]] = []  # slot negated, change of the pull there
     rest: list[int] = []
-    shift, shifts = 0, [0]
-    for step in gap:
-        shift += step
-        shifts.append(shift)
-    for wanted, offset in zip(pulls, shifts, strict=False):
+    for item, offset in zip(layer, shifts, strict=False):
         forth = 0
-        for slot, weight in wanted:
-            heappush(heap, (offset - slot, 2 * weight))
-            forth += weight
+        for side in sides:
+            for other, weight in side[item]:
+                heappush(heap, (offset - slots[other], 2 * weight))
+                forth += weight
+        if not forth:
+            heappush(heap, (offset - slots[item], 2 * _STAY))
+            forth = _STAY
         while heap[0][1] <= forth:
             forth -= heappop(heap)[1]
         if forth:
             key, change = heap[0]
             heapreplace(heap, (key, change - forth))
         rest.append(-heap[0][0])
-    bound = room - shift
-    for at in range(len(rest) - 1, -1, -1):
-        bound = min(bound, rest[at])
-        rest[at] = max(bound, 0) + shifts[at]
-    return rest
+    bound = room - shifts[-1]
+    for item, slot, offset in zip(
+        reversed(layer), reversed(rest), reversed(shifts), strict=False
+    ):
+        bound = min(bound, slot)
+        slots[item] = max(bound, 0) + offset
