@@ -190,7 +190,8 @@ def test_growth() -> None:
                     wrong += bool(_wrong(drawing, nodes[:count]))
             ratios.append(drawing.crossings / draw(nodes, direction).crossings)
         say(
-            f"one node added to 200-249, {direction}: {statistics.mean(moves):.2f} move, "
+            f"one node added to 200-249, {direction}: "
+            f"{statistics.mean(moves):.2f} move, "
             f"{max(moves)} at most (bounds 4, 20); layers shift in "
             f"{100 * shifts / len(moves):.1f} % (bound 30)"
         )

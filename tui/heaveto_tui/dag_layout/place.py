@@ -105,7 +105,7 @@ def _settle(
     shifts: Sequence[int],
     room: int,
 ) -> None:
-    """Put the items of a layer into slots from 0 to ``room`` where they are pulled least.
+    """Put the items of a layer into the slots, up to ``room``, that pull them least.
 
     Distances are taken out first, so what is left is to be ascending. The heap holds,
     greatest first, the slots at which the total pull on the items so far changes, and
