@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -10,10 +11,12 @@ from heaveto.cli.exits import Exit
 from heaveto.cli.scope import Scope, common_options
 from heaveto.cli.words import explain as explain_code
 from heaveto.errors import TargetError
+from heaveto.model import RunState
 from heaveto.observe.words import Explanation
+from heaveto.text import short_id
 
 if TYPE_CHECKING:
-    from heaveto.observe.snapshot import RunDetail
+    from heaveto.observe.snapshot import RunDetail, RunSummary
 
 __all__ = ["explain"]
 
@@ -56,12 +59,35 @@ def _run(scope: Scope, subject: str) -> tuple[str, Explanation]:
     return _reason(detail)
 
 
+_SERIOUS = frozenset(
+    {
+        RunState.DEAD,
+        RunState.STALLED,
+        RunState.FAILED,
+        RunState.TIMED_OUT,
+        RunState.ABORTED,
+        RunState.CANCELLED,
+        RunState.COMPLETED_EMPTY,
+    }
+)
+"""States that say more about a run than its warnings do."""
+
+
 def _reason(detail: RunDetail) -> tuple[str, Explanation]:
     """Return the code and the words that matter most about a run."""
     run = detail.run
+    state = str(run.state)
+    codes = [run.reason_code or "", *([state] if run.state in _SERIOUS else [])]
+    for code in codes:
+        if found := explain_code(code):
+            return code, _about(found, run)
     for warning in run.warnings:
-        return warning.code, Explanation(warning.text, warning.what_to_do)
-    for code in (run.reason_code, str(run.state)):
-        if code and (found := explain_code(code)):
-            return code, found
-    return str(run.state), Explanation(f"The run is {run.state}.", "")
+        return warning.code, _about(Explanation(warning.text, warning.what_to_do), run)
+    found = explain_code(state)
+    return state, _about(found or Explanation(f"The run is {state}.", ""), run)
+
+
+def _about(found: Explanation, run: RunSummary) -> Explanation:
+    """Return an explanation with this run's id in the commands that it names."""
+    name = short_id(run.session_id) if run.session_id else run.run_id
+    return Explanation(found.text, re.sub(r"\bRUN\b", name, found.what_to_do))

@@ -141,9 +141,9 @@ def _lines(answer: Mapping[str, object]) -> Iterator[str]:
 
     report = answer["checkpoint_recovery"]
     assert isinstance(report, dict)
-    yield f"path        {answer['path']}"
-    yield f"status      {report['status']}"
+    yield f"{'path':<22}{answer['path']}"
     for name in (
+        "status",
         "checkpoint_version",
         "generation",
         "base_seq",

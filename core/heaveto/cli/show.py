@@ -147,9 +147,12 @@ def _operation(
     operation: OperationView, names: dict[str, str], now: float, *, over: bool
 ) -> tuple[str, ...]:
     """Return one row of the table."""
+    end = operation.ended_at
+    if end is None and operation.status == OperationStatus.RUNNING:
+        end = now
     took = "-"
-    if operation.started_at is not None:
-        took = duration((operation.ended_at or now) - operation.started_at)
+    if operation.started_at is not None and end is not None:
+        took = duration(end - operation.started_at)
     needs = " ".join(plain(names.get(head, head)) for head in operation.depends_on)
     return (
         clip(plain(operation.name), 32),
