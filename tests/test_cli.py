@@ -409,6 +409,24 @@ def test_a_terminal_without_input_names_the_plain_commands(heaveto: Program) -> 
     assert "heaveto ls" in err
 
 
+@pytest.mark.parametrize("words", [("demo",), ("run", "f.toml", "--watch")])
+def test_nothing_is_started_where_no_key_can_be_pressed(
+    heaveto: Program, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    flow = tmp_path / "f.toml"
+    flow.write_text(
+        '[flow]\nname="x"\n[workers.w]\nkind="scripted"\nreplies=[{response=1}]\n'
+        '[[operations]]\nid="a"\nworker="w"\ninstruction="x"\n'
+    )
+    heaveto.environment["TMPDIR"] = str(tmp_path)
+    before = set(tmp_path.iterdir())
+    given = [str(flow) if word == "f.toml" else word for word in words]
+    code, shown, err = _on_a_terminal(heaveto, *given)
+    assert (code, shown) == (2, "")
+    assert "standard input" in err
+    assert set(tmp_path.iterdir()) == before
+
+
 def test_the_headless_module_says_that_it_has_no_console(heaveto: Program) -> None:
     code, _, err = _on_a_terminal(heaveto, "watch", stdin=0)
     assert code == 78

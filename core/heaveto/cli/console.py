@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from heaveto.config import Config
     from heaveto.runs import Home
 
-__all__ = ["ConsoleOptions", "can_draw", "load", "open_console", "watch"]
+__all__ = [
+    "ConsoleOptions",
+    "can_draw",
+    "check_keyboard",
+    "load",
+    "open_console",
+    "watch",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,18 @@ class ConsoleOptions:
 def can_draw() -> bool:
     """Tell whether standard output is a terminal that can be drawn on."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def check_keyboard() -> None:
+    """Refuse to draw where no key could ever be pressed.
+
+    Raises:
+        UsageError: Standard output is a terminal and standard input is not.
+    """
+    if can_draw() and not sys.stdin.isatty():
+        raise UsageError(
+            "standard input is no terminal; use heaveto ls, show, logs or ctl"
+        )
 
 
 def load(name: str) -> Callable[..., object]:
@@ -78,14 +97,11 @@ def open_console(
     """
     if plain:
         raise UsageError("--plain is not part of this version.", code="not_available")
-    if not can_draw():
+    if not can_draw() or scope.output.json:
         from heaveto.cli.listing import print_list
 
         return print_list(scope)
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "standard input is no terminal; use heaveto ls, show, logs or ctl"
-        )
+    check_keyboard()
     options = ConsoleOptions(
         homes=scope.homes(),
         config=scope.config(),

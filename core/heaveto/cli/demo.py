@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import click
 
-from heaveto.cli.console import can_draw, open_console
+from heaveto.cli.console import can_draw, check_keyboard, open_console
 from heaveto.cli.exits import Exit
 from heaveto.cli.scope import Scope, common_options
 from heaveto.demo import FLOWS, MESSAGE, DemoFlow
@@ -51,11 +51,14 @@ def demo(scope: Scope, headless: bool, keep: bool) -> int:
     No other home is opened. One flow fans out, one fails, one is there to be paused and
     told something. Exit 0 of --headless: every run ended as its script says.
     """
+    headless = headless or not can_draw() or scope.output.json
+    if not headless:
+        check_keyboard()
     with _folder(scope, keep=keep) as home:
         runs = _start_all(home)
         scope.given_homes[:] = [home.path]
         try:
-            if headless or not can_draw():
+            if headless:
                 return asyncio.run(_headless(scope, home, runs))
             return open_console(scope, demo=True)
         finally:

@@ -135,6 +135,10 @@ def _start(scope: Scope, *, console: bool) -> int:
     from heaveto.detach import start
 
     scope.writing_home()
+    if console:
+        from heaveto.cli.console import check_keyboard
+
+        check_keyboard()
     started = start(runner_words(scope.words))
     if console:
         from heaveto.cli.console import open_console
