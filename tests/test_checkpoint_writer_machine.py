@@ -85,9 +85,15 @@ class Writers(RuleBasedStateMachine):
         self.states: list[dict[str, Any]] = []
         self.least = -1
         self.foreign: dict[str, int] = {}
+        self.current: CheckpointWriter | None = None
+
+    @property
+    def writer(self) -> CheckpointWriter:
+        assert self.current is not None
+        return self.current
 
     def teardown(self) -> None:
-        self.writer = None
+        self.current = None
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
         logging.disable(logging.NOTSET)
@@ -102,13 +108,13 @@ class Writers(RuleBasedStateMachine):
     def begin(self, version: int, records: int, size: int) -> None:
         self.version = version
         self.limits = {"max_journal_records": records, "max_journal_bytes": size}
-        empty = {"flow_context": {}, "ops": {}, "spawned": {}}
+        empty: dict[str, Any] = {"flow_context": {}, "ops": {}, "spawned": {}}
         self.open(empty)
 
     def open(self, state: dict[str, Any]) -> None:
         """A new process with a new writer, brought to what was recovered."""
         self.system = FaultyOs(inner=self.disk)
-        self.writer: CheckpointWriter | None = CheckpointWriter(
+        self.current = CheckpointWriter(
             PATH,
             session_id="s-1",
             prompt="p",
@@ -135,7 +141,7 @@ class Writers(RuleBasedStateMachine):
         }
 
     def reopen(self) -> None:
-        self.writer = None
+        self.current = None
         self.disk.restart()
         found = self.recovered()
         self.open(found or {"flow_context": {}, "ops": {}, "spawned": {}})
@@ -152,7 +158,6 @@ class Writers(RuleBasedStateMachine):
         if context is not None:
             state["flow_context"] = copy.deepcopy(context)
         given = {"status": status, "response": copy.deepcopy(response)}
-        assert self.writer is not None
         if identity.startswith("op-"):
             state["ops"][identity] = {"agent_id": identity, **given}
             call = self.writer.record(
@@ -175,7 +180,7 @@ class Writers(RuleBasedStateMachine):
             waiting = asyncio.gather(*[c for c, _ in calls], return_exceptions=True)
             return await asyncio.wait_for(waiting, 20)
 
-        found = self.loop.run_until_complete(wait())
+        found: list[BaseException | None] = self.loop.run_until_complete(wait())
         for (_, number), result in zip(calls, found, strict=True):
             if result is None:
                 self.least = max(self.least, number)
@@ -185,7 +190,8 @@ class Writers(RuleBasedStateMachine):
 
     def calls(self, make: Any) -> list[BaseException | None]:
         async def admit() -> list[Any]:
-            return make()
+            made: list[Any] = make()
+            return made
 
         made = self.loop.run_until_complete(admit())
         return self.settle(made)
@@ -198,7 +204,6 @@ class Writers(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        assert self.writer is not None
         found = self.calls(lambda: [(self.writer.flush(), 0)])
         if self.intact():
             assert found == [None]
@@ -218,10 +223,16 @@ class Writers(RuleBasedStateMachine):
         identity, status, response, _ = outcome
         before = self.writer.statistics().admitted
         context = {"a": [response, float("nan")]}
-        call = lambda: self.writer.record(  # noqa: E731
-            identity, status=status, response=response, flow_context=context
+        (found,) = self.calls(
+            lambda: [
+                (
+                    self.writer.record(
+                        identity, status=status, response=response, flow_context=context
+                    ),
+                    0,
+                )
+            ]
         )
-        (found,) = self.calls(lambda: [(call(), 0)])
         assert isinstance(found, ValueError)
         assert self.writer.statistics().admitted == before
 
@@ -274,7 +285,6 @@ class Writers(RuleBasedStateMachine):
     @precondition(intact)
     @rule()
     def close(self) -> None:
-        assert self.writer is not None
         self.closed()
         if self.least >= 0:
             self.least = len(self.states) - 1
@@ -283,14 +293,11 @@ class Writers(RuleBasedStateMachine):
 
     def closed(self) -> None:
         """Close; only what is no harm to the unit may be told at the end."""
-        assert self.writer is not None
-        try:
-            self.loop.run_until_complete(self.writer.aclose())
-        except CheckpointError as error:
-            code = error.code
-        else:
-            code = None
-        assert code in (None, "cleanup", "close")
+        closing = asyncio.gather(self.writer.aclose(), return_exceptions=True)
+        (found,) = self.loop.run_until_complete(closing)
+        if found is not None:
+            assert isinstance(found, CheckpointError)
+            assert found.code in ("cleanup", "close")
 
     @rule(suffix=st.sampled_from(["", ".journal"]), outcome=OUTCOMES)
     def substitute(self, suffix: str, outcome: tuple[str, str, Any, Any]) -> None:
@@ -331,7 +338,7 @@ class Writers(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left_lying_about(self) -> None:
-        if not self.foreign and self.states and self.writer is not None:
+        if not self.foreign and self.current is not None:
             stats = self.writer.statistics()
             assert stats.queued == stats.admitted - stats.persisted >= 0
 
@@ -346,9 +353,12 @@ Writers.TestCase.settings = settings(
 TestWriters = Writers.TestCase
 
 
-@pytest.mark.slow
-class TestWritersLong(Writers.TestCase):
-    settings = settings(Writers.TestCase.settings, max_examples=1000)
+class _Long(Writers):
+    """The same, for longer."""
+
+
+TestWritersLong = pytest.mark.slow(_Long.TestCase)
+TestWritersLong.settings = settings(Writers.TestCase.settings, max_examples=1000)
 
 
 def test_killed_is_no_error_that_a_program_catches() -> None:

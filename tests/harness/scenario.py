@@ -130,6 +130,8 @@ class Log:
     @property
     def acknowledged(self) -> int:
         """Up to which transition everything must be there; -1: not even a unit."""
+        if "closed" in self.lines:
+            return self.admitted
         acks = self._numbers("ack")
         return max(acks, default=0 if "flush" in self.lines else -1)
 

@@ -183,12 +183,12 @@ class JournaledUnit(Unit):
             if journal is not self._empty:
                 journal = self._new_journal()
             self._base, self._journal = base, journal
-            self._verify()
         except BaseException:
             self._tidy(self._own[before:])
             raise
-        self._behind = False
         self._tidy()
+        self._verify()
+        self._behind = False
 
     def _new_base(self, *, carries: bool) -> OwnedFile:
         """Write, sync and publish a base; from then on it is what is on disk."""

@@ -113,6 +113,7 @@ class Unit:
             self._keep(entry, encode(entry.value))
         self._own: list[OwnedFile] = []
         self._temps: list[str] = []
+        self._asked = False
         self._looked = False
         self._behind = True
         self._bases = 0
@@ -133,9 +134,13 @@ class Unit:
         """
         self._folded = self._durable = 0
         error = self._attempt(lambda: self._put(transitions))
-        if error is not None:
-            self._attempt(lambda: self._fold_all(transitions[self._folded :]))
-        if error is not None and self._durable == len(transitions):
+        if error is None:
+            return Receipt(self._durable, None)
+        self._attempt(lambda: self._fold_all(transitions[self._folded :]))
+        lost = self._attempt(self._find) if self._durable else None
+        if lost is not None:
+            return Receipt(0, _uncertain(lost))
+        if self._durable == len(transitions):
             _log.warning("compaction failed, everything so far is safe: %s", error)
         return Receipt(self._durable, error)
 
@@ -155,7 +160,7 @@ class Unit:
             What keeps the unit behind, or what could not be cleaned up or closed.
         """
         error = None
-        if publish and self._behind and self._looked:
+        if publish and self._asked and self._behind:
             error = self._attempt(self._publish)
         if publish and self._looked and error is None:
             self._tidy()
@@ -185,6 +190,7 @@ class Unit:
         """Run one step and turn what it raises into what the caller is told."""
         if self._poison is not None:
             return self._poison
+        self._asked = True
         self._published = "no"
         try:
             act()
@@ -264,6 +270,18 @@ class Unit:
                 owned.name = name
                 return owned
         raise FileIdentityError(f"another file is at {self.directory.path / name}")
+
+    def _find(self) -> None:
+        """Check that the published names lead to own files, whichever they are.
+
+        Raises:
+            FileIdentityError: What is durable cannot be reached.
+        """
+        self.directory.verify()
+        for name in (self._base_name, *self._kept_names()):
+            if self._holder(name) is None:
+                where = self.directory.path / name
+                raise FileIdentityError(f"the file is gone: {where}")
 
     def _install(self, owned: OwnedFile, name: str, *, carries: bool = False) -> None:
         """Publish an own file under a name that is free or an own file's.
@@ -398,13 +416,13 @@ class SnapshotUnit(Unit):
             base = self._make(self._free_temp(), data, sync=False)
             self._install(base, self._base_name, carries=True)
             self._bases += 1
-            self.directory.verify()
-            base.verify()
         except BaseException:
             self._tidy(self._own[before:])
             raise
-        self._behind = False
         self._tidy()
+        self.directory.verify()
+        base.verify()
+        self._behind = False
 
     def _free_temp(self) -> str:
         """Name the next temp; one that a killed writer left is passed over."""
@@ -431,6 +449,13 @@ def _explained(
     return CheckpointPersistenceError(
         f"the checkpoint could not be written: {text}", published=published, code=code
     )
+
+
+def _uncertain(error: CheckpointError) -> CheckpointError:
+    """Say of transitions that were synced that they may be there."""
+    if isinstance(error, CheckpointPersistenceError):
+        error.published = "uncertain"
+    return error
 
 
 def _refuse_loss(text: str) -> NoReturn:
