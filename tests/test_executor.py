@@ -185,6 +185,7 @@ async def test_every_operation_has_a_context_of_its_own() -> None:
     made, hands, _ = executor("abc", [("a", "c")], context=initial)
     run = asyncio.ensure_future(made.execute())
     await settle()
+    initial["k"]["deep"].append("the caller was here")
     hands.call("a").context["k"]["deep"].append("a was here")  # type: ignore[index]
     assert hands.call("b").context == {"k": {"deep": [1]}}
     await hands.finish("a", response={"list": [1]})
@@ -193,7 +194,7 @@ async def test_every_operation_has_a_context_of_its_own() -> None:
     seen["k"]["deep"].clear()
     await hands.finish("b", "c")
     result = await run
-    assert result.context == {"k": {"deep": [1]}} == initial
+    assert result.context == {"k": {"deep": [1]}}
     assert result.results["a"] == {"list": [1]}
 
 
@@ -996,6 +997,31 @@ async def test_a_cancelled_run_waits_for_slow_workers_and_stays_cancelled() -> N
     with pytest.raises(asyncio.CancelledError):
         await run
     assert record.ends() == {"a": 1}
+
+
+async def test_a_cancelled_operation_does_not_wait_for_a_slow_one_to_say_so() -> None:
+    slow = asyncio.Event()
+
+    async def invoke(prepared: Prepared) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if prepared.node.name == "b":
+                await slow.wait()
+
+    record = Record()
+    made = DependencyAwareExecutor(
+        [node("a"), node("b")], invoke=invoke, on_signal=record
+    )
+    run = asyncio.ensure_future(made.execute())
+    await settle()
+    run.cancel()
+    await settle()
+    assert record.of(SignalKind.CANCELLED) == ["a"]
+    slow.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert record.ends() == {"a": 1, "b": 1}
 
 
 async def test_an_operation_that_ends_while_it_is_cancelled_keeps_its_outcome() -> None:

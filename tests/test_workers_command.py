@@ -430,6 +430,20 @@ async def test_a_grandchild_that_ignores_term_is_killed_too(
     assert gone(pid)
 
 
+async def test_a_silent_grandchild_that_ignores_term_is_killed_too(
+    labour: Labour, tmp_path: Path
+) -> None:
+    pids = Pipe(tmp_path / "pids")
+    script = (
+        f"(trap '' TERM; sleep 600; sleep 600) >/dev/null 2>&1 & echo $! >{pids.path}; "
+        "wait"
+    )
+    work = asyncio.ensure_future(labour.sh(script, timeout=0.3, grace=0.2))
+    pid = int(await pids.heard())
+    assert (await refused(work)).code == "timeout"
+    assert gone(pid)
+
+
 async def test_a_grandchild_with_a_group_of_its_own_is_ended_too(
     labour: Labour, tmp_path: Path
 ) -> None:
