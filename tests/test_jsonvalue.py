@@ -226,7 +226,10 @@ REFUSED: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "reason", "path"), REFUSED)
+@pytest.mark.parametrize(
+    ("value", "reason", "path"),
+    [pytest.param(*case, id=f"{n}-{case[1]}") for n, case in enumerate(REFUSED)],
+)
 def test_refused(value: Any, reason: str, path: str) -> None:
     for previous in (None, freeze([1]), freeze({"a": 1})):
         with pytest.raises(CheckpointValueError) as caught:
@@ -627,7 +630,7 @@ UNREADABLE: list[tuple[bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "kind"), UNREADABLE)
+@pytest.mark.parametrize(("data", "kind"), UNREADABLE, ids=lambda case: repr(case[:20]))
 def test_unreadable(data: bytes, kind: str) -> None:
     with pytest.raises(JsonError) as caught:
         loads_strict(data)

@@ -53,7 +53,7 @@ def entry(name: str = "op-0", response: Any = "ok", **members: Any) -> dict[str,
     return {key: name, "status": "completed", "response": response, **members}
 
 
-def line(seq: int, *ops: dict[str, Any], kind: str = "op", **members: Any) -> bytes:
+def line(seq: Any, *ops: Any, kind: Any = "op", **members: Any) -> bytes:
     record: dict[str, Any] = {
         "version": 3,
         "generation": GENERATION,

@@ -24,7 +24,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from heaveto.checkpoint import v2, v3
 from heaveto.checkpoint.report import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from heaveto.checkpoint.state import State
+    from heaveto.files import OwnedFile
     from heaveto.jsonvalue import Json
 
 __all__ = ["JOURNAL_SUFFIX", "Follower", "Loaded", "load_checkpoint"]
@@ -111,11 +112,16 @@ def load_checkpoint(
         CheckpointRefused: Anything else that keeps it from being used; ``report`` says
             what, ``prefix`` is the state before a bad record, for inspection alone.
     """
-    return Follower(path, system=system, sleep=sleep).poll(live=live)
+    with Follower(path, system=system, sleep=sleep) as follower:
+        return follower.poll(live=live)
 
 
 class Follower:
-    """Loads one checkpoint again and again, at the cost of what is new."""
+    """Loads one checkpoint again and again, at the cost of what is new.
+
+    It keeps the two files open between polls, so that no other file can be mistaken for
+    them; close it.
+    """
 
     def __init__(
         self,
@@ -135,6 +141,21 @@ class Follower:
         self._system = system
         self._sleep = sleep
         self._outcome: _Outcome | None = None
+        self._pair: _Pair | None = None
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the files."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; the next poll would open them again."""
+        pair, self._pair, self._outcome = self._pair, None, None
+        if pair is not None:
+            pair.close()
 
     def poll(self, *, live: bool = False) -> Loaded:
         """Return what the checkpoint holds now.
@@ -162,55 +183,53 @@ class Follower:
         return outcome.value()
 
     def _look(self) -> _Outcome:
-        known = self._outcome
         try:
             with Directory.open(self._path.parent, system=self._system) as directory:
-                outcome = None if known is None else self._grown(directory, known)
+                outcome = self._grown(directory)
                 if outcome is None:
+                    self.close()
                     outcome = self._load(directory)
         except FileMissingError:
-            outcome = _refused(_refusal(ReasonCode.BASE_MISSING, "base"))
+            self.close()
+            outcome = _Outcome(result=_refusal(ReasonCode.BASE_MISSING, "base"))
         except (FileTypeError, OSError, ValueError):  # ValueError: NUL in the path
-            outcome = _refused(_refusal(ReasonCode.BASE_UNREADABLE, "base"))
+            self.close()
+            outcome = _Outcome(result=_refusal(ReasonCode.BASE_UNREADABLE, "base"))
         self._outcome = outcome
         return outcome
 
     def _load(self, directory: Directory) -> _Outcome:
         """Capture the unit and decode it, from nothing."""
         for attempt in range(1, ATTEMPTS + 1):
-            with _pinned(directory, self._path.name) as pair:
-                if pair is not None:
-                    outcome = _decoded(directory.system, pair, attempt)
-                    after = _Mark.of(directory.system.fstat(pair.base))
-                    if pair.marks.base and after.content == pair.marks.base.content:
-                        return outcome
+            pair = _Pair.open(directory, self._path.name)
+            if pair is not None:
+                self._pair = pair
+                outcome = _decoded(pair, attempt)
+                if pair.is_intact():
+                    return outcome
+                self.close()
             self._sleep(min(0.001 * attempt, 0.01))
-        return _refused(_refusal(ReasonCode.INCOHERENT_UNIT, "unit", attempts=ATTEMPTS))
+        error = _refusal(ReasonCode.INCOHERENT_UNIT, "unit", attempts=ATTEMPTS)
+        return _Outcome(result=error)
 
-    def _grown(self, directory: Directory, known: _Outcome) -> _Outcome | None:
+    def _grown(self, directory: Directory) -> _Outcome | None:
         """Bring a known unit up to date; None when it has to be loaded."""
-        name, marks = self._path.name, known.marks
-        if marks.base is None or _Mark.at(directory, name) != marks.base:
+        known, pair = self._outcome, self._pair
+        if known is None or pair is None or not pair.is_at(directory, self._path.name):
             return None
-        journal = _Mark.at(directory, name + JOURNAL_SUFFIX)
-        if journal == marks.journal:
+        before, now = pair.journal_mark, pair.present_journal_mark()
+        if now == before:
             return known
-        if known.run is None or journal is None or marks.journal is None:
+        run = known.run
+        if run is None or before is None or now is None or now.size <= before.size:
             return None
-        if journal.object != marks.journal.object or journal.size <= marks.journal.size:
+        run.rewind()
+        for part in pair.read_journal(run.valid_bytes):
+            run.feed(part)
+        if not pair.is_at(directory, self._path.name):
             return None
-        try:
-            with directory.reading(name + JOURNAL_SUFFIX) as fd:
-                opened = _Mark.of(self._system.fstat(fd))
-                valid = known.run.valid_bytes
-                new = b"".join(_read(self._system, fd, _WINDOW, valid))
-        except (FileMissingError, FileTypeError, OSError):
-            return None
-        if opened.object != journal.object or _Mark.at(directory, name) != marks.base:
-            return None
-        known.run.rewind()
-        known.run.feed(new)
-        return _folded(known.run, _Marks(marks.base, opened), attempts=1)
+        pair.journal_mark = now
+        return _folded(run, attempts=1)
 
 
 # --- capture
@@ -242,46 +261,85 @@ class _Mark(NamedTuple):
         return None if found is None else cls.of(found)
 
 
-class _Marks(NamedTuple):
-    """Marks of a unit; None where there was no file or none that is known."""
-
-    base: _Mark | None = None
-    journal: _Mark | None = None
-
-
-class _Pair(NamedTuple):
+class _Pair:
     """A unit held open: two files that belong together.
 
     Attributes:
-        base: Descriptor of the base.
-        journal: Descriptor of the journal, or why there is none.
-        marks: Of both, taken before anything was read.
+        journal: The open journal, or why there is none.
+        base_mark: Taken before anything was read.
+        journal_mark: Likewise; None where there is no journal.
     """
 
-    base: int
-    journal: int | ReasonCode
-    marks: _Marks
+    def __init__(self, base: OwnedFile, journal: OwnedFile | ReasonCode) -> None:
+        """Take the files over; use :meth:`open`."""
+        self._base = base
+        self._system = base.directory.system
+        self.journal = journal
+        self.base_mark = self._mark(base)
+        self.journal_mark = self.present_journal_mark()
 
+    @classmethod
+    def open(cls, directory: Directory, name: str) -> _Pair | None:
+        """Open a unit; None when the base was replaced meanwhile.
 
-@contextlib.contextmanager
-def _pinned(directory: Directory, name: str) -> Iterator[_Pair | None]:
-    """Hold a unit open; gives None when the base was replaced meanwhile."""
-    system = directory.system
-    with contextlib.ExitStack() as held:
-        base = held.enter_context(directory.reading(name))
-        base_mark, journal_mark = _Mark.of(system.fstat(base)), None
-        journal: int | ReasonCode
-        try:
-            fd = held.enter_context(directory.reading(name + JOURNAL_SUFFIX))
-            journal, journal_mark = fd, _Mark.of(system.fstat(fd))
-        except FileMissingError:
-            journal = ReasonCode.JOURNAL_MISSING
-        except (FileTypeError, OSError):
-            journal = ReasonCode.JOURNAL_UNREADABLE
-        if directory.identity_of(name) == base_mark.object:
-            yield _Pair(base, journal, _Marks(base_mark, journal_mark))
-        else:
-            yield None
+        Raises:
+            FileMissingError: There is no base.
+            FileTypeError: It is no regular file.
+        """
+        with contextlib.ExitStack() as held:
+            base = held.enter_context(directory.pin(name))
+            journal: OwnedFile | ReasonCode
+            try:
+                journal = held.enter_context(directory.pin(name + JOURNAL_SUFFIX))
+            except FileMissingError:
+                journal = ReasonCode.JOURNAL_MISSING
+            except (FileTypeError, OSError):
+                journal = ReasonCode.JOURNAL_UNREADABLE
+            pair = cls(base, journal)
+            if directory.identity_of(name) != base.identity:
+                return None
+            held.pop_all()
+            return pair
+
+    def close(self) -> None:
+        """Close both files."""
+        self._base.close()
+        if not isinstance(self.journal, ReasonCode):
+            self.journal.close()
+
+    def is_intact(self) -> bool:
+        """Tell whether nobody wrote into the base or cut the journal meanwhile."""
+        if self._mark(self._base).content != self.base_mark.content:
+            return False
+        before, now = self.journal_mark, self.present_journal_mark()
+        return before is None or (now is not None and now.size >= before.size)
+
+    def is_at(self, directory: Directory, name: str) -> bool:
+        """Tell whether both names still lead to these files, the base as it was."""
+        if _Mark.at(directory, name) != self.base_mark:
+            return False
+        journal = directory.identity_of(name + JOURNAL_SUFFIX)
+        return journal == (self.journal_mark.object if self.journal_mark else None)
+
+    def present_journal_mark(self) -> _Mark | None:
+        """Take the mark of the open journal anew."""
+        if isinstance(self.journal, ReasonCode):
+            return None
+        return self._mark(self.journal)
+
+    def read_base(self) -> bytes:
+        """Read the whole base."""
+        size = self.base_mark.size + 1
+        return b"".join(_read(self._system, self._base.fd, size))
+
+    def read_journal(self, start: int = 0) -> Iterator[bytes]:
+        """Read the journal from a place on; nothing where there is none."""
+        if isinstance(self.journal, ReasonCode):
+            return iter(())
+        return _read(self._system, self.journal.fd, _WINDOW, start)
+
+    def _mark(self, file: OwnedFile) -> _Mark:
+        return _Mark.of(self._system.fstat(file.fd))
 
 
 def _read(system: Os, fd: int, size: int, start: int = 0) -> Iterator[bytes]:
@@ -309,12 +367,10 @@ class _Outcome:
 
     Attributes:
         result: What was loaded, or why it was refused.
-        marks: Of the files it came from.
         run: What folds further records in; None where nothing can follow.
     """
 
     result: Loaded | CheckpointRefused
-    marks: _Marks
     run: v3.Replay | None = None
 
     def value(self) -> Loaded:
@@ -331,10 +387,6 @@ class _Outcome:
         if report.status is RecoveryStatus.REFUSED:
             return report.reasons[-1].code in _PASSING
         return report.status is RecoveryStatus.RECOVERED_PREFIX
-
-
-def _refused(error: CheckpointRefused, marks: _Marks | None = None) -> _Outcome:
-    return _Outcome(result=error, marks=marks or _Marks())
 
 
 class _Document(NamedTuple):
@@ -384,64 +436,77 @@ def _parse_leniently(data: bytes, fault: ReasonCode) -> _Document | None:
     return _Document(value, sum(name == "version" for name, _ in root), fault)
 
 
-def _decoded(system: Os, pair: _Pair, attempts: int) -> _Outcome:
-    try:
-        return _dispatched(system, pair, attempts)
-    except CheckpointRefused as error:
-        return _refused(error, pair.marks)
-
-
-def _dispatched(system: Os, pair: _Pair, attempts: int) -> _Outcome:
+def _decoded(pair: _Pair, attempts: int) -> _Outcome:
     """Read and decode a unit by its declared version."""
-    size = pair.marks.base.size if pair.marks.base else 0
-    document = _parse(b"".join(_read(system, pair.base, size + 1)))
+    try:
+        document = _declared(pair.read_base(), attempts)
+        version = document.members["version"]
+        if version == v3.VERSION:
+            return _journaled(pair, document, attempts)
+        found = v2.decode(document.members)
+        if isinstance(found, ReasonCode):
+            raise _refusal(found, "base", attempts=attempts, version=version)
+    except CheckpointRefused as error:
+        return _Outcome(result=error)
+    report = RecoveryReport(checkpoint_version=version, attempts=attempts)
+    return _Outcome(result=Loaded(state=_plain(version, found), report=report))
+
+
+def _declared(data: bytes, attempts: int) -> _Document:
+    """Parse a base that declares one known version.
+
+    Raises:
+        CheckpointRefused: It does not.
+    """
+    document = _parse(data)
     if document is None:
-        _refuse(ReasonCode.BASE_MALFORMED, attempts=attempts)
+        raise _refusal(ReasonCode.BASE_MALFORMED, "base", attempts=attempts)
     if document.versions > 1:
-        _refuse(ReasonCode.VERSION_AMBIGUOUS, attempts=attempts)
+        raise _refusal(ReasonCode.VERSION_AMBIGUOUS, "base", attempts=attempts)
     version = document.members.get("version")
     if type(version) is not int or version not in _KNOWN:
-        declared = version if type(version) is int else None
-        _refuse(ReasonCode.VERSION_UNSUPPORTED, attempts=attempts, version=declared)
-    if version == v3.VERSION:
-        return _journaled(system, pair, document, attempts)
-    found = v2.decode(document.members)
-    if isinstance(found, ReasonCode):
-        _refuse(found, attempts=attempts, version=version)
-    report = RecoveryReport(checkpoint_version=version, attempts=attempts)
-    loaded = Loaded(state=_plain(version, found), report=report)
-    return _Outcome(result=loaded, marks=pair.marks)
+        raise _refusal(
+            ReasonCode.VERSION_UNSUPPORTED,
+            "base",
+            attempts=attempts,
+            version=version if type(version) is int else None,
+        )
+    return document
 
 
-def _journaled(system: Os, pair: _Pair, document: _Document, attempts: int) -> _Outcome:
+def _journaled(pair: _Pair, document: _Document, attempts: int) -> _Outcome:
+    """Decode a version 3 base and fold its journal in.
+
+    Raises:
+        CheckpointRefused: The base or the journal cannot be used at all.
+    """
     found = document.fault or v3.decode_base(document.members)
     if isinstance(found, ReasonCode):
-        _refuse(found, attempts=attempts, version=v3.VERSION)
+        raise _refusal(found, "base", attempts=attempts, version=v3.VERSION)
     reason = pair.journal
     if not isinstance(reason, ReasonCode):
         run = v3.Replay(found)
         try:
-            for part in _read(system, reason, _WINDOW):
+            for part in pair.read_journal():
                 run.feed(part)
-            return _folded(run, pair.marks, attempts=attempts)
+            return _folded(run, attempts=attempts)
         except OSError:
             reason = ReasonCode.JOURNAL_UNREADABLE
-    error = _refusal(
+    raise _refusal(
         reason,
         "journal",
         attempts=attempts,
         version=v3.VERSION,
         generation=found.generation,
     )
-    return _refused(error, pair.marks)
 
 
-def _folded(run: v3.Replay, marks: _Marks, *, attempts: int) -> _Outcome:
+def _folded(run: v3.Replay, *, attempts: int) -> _Outcome:
     report = run.report(attempts=attempts)
     state = _plain(v3.VERSION, run.state())
     if run.fatal is not None:
-        return _refused(_error(report, prefix=state), marks)
-    return _Outcome(result=Loaded(state=state, report=report), marks=marks, run=run)
+        return _Outcome(result=_error(report, prefix=state))
+    return _Outcome(result=Loaded(state=state, report=report), run=run)
 
 
 def _plain(version: int, state: State) -> dict[str, Json]:
@@ -449,16 +514,6 @@ def _plain(version: int, state: State) -> dict[str, Json]:
 
 
 # --- refusing
-
-
-def _refuse(
-    code: ReasonCode,
-    *,
-    attempts: int,
-    version: int | None = None,
-) -> NoReturn:
-    """Refuse a base."""
-    raise _refusal(code, "base", attempts=attempts, version=version)
 
 
 def _refusal(
