@@ -125,6 +125,7 @@ class Child:
         self._now = monotonic
         self._failure = b""
         self._code: int | None = None
+        self._reaped = False
         self._exited_at: float | None = None
         self._kill_at: float | None = None
         self._killed_at: float | None = None
@@ -162,7 +163,8 @@ class Child:
             self._stay(launched)
             return self._ended(launched)
         except BaseException:
-            _signal_all(launched.pid, signal.SIGKILL)
+            if not self._reaped:  # else its number may be somebody else's by now
+                _signal_all(launched.pid, signal.SIGKILL)
             raise
         finally:
             launched.close()
@@ -240,6 +242,7 @@ class Child:
         try:
             self._code = _exit_code(pid)
         except ChildProcessError:
+            self._reaped = True
             raise OperationError(
                 "its exit status was lost: SIGCHLD is ignored, or another part of this "
                 "program waits for all children"
@@ -250,15 +253,13 @@ class Child:
         now = self._now()
         if self._killed_at is not None and now - self._killed_at >= _AFTER_KILL_S:
             return True  # it is stuck in the kernel
-        if self._exited_at is None or self._others_may_finish(pid):
+        if self._exited_at is None or self._awaits_others(pid):
             return False
         return not pipes.open or now - self._exited_at >= _AFTER_EXIT_S
 
-    def _others_may_finish(self, pid: int) -> bool:
-        """Whether its group was asked to end and has not been killed."""
-        return (
-            self._kill_at is not None and self._killed_at is None and any(_others(pid))
-        )
+    def _awaits_others(self, pid: int) -> bool:
+        """Whether something of a group that is being ended is still there."""
+        return self._kill_at is not None and any(_others(pid))
 
     def _patience(self, exit_fd: int | None, pipes: _Pipes) -> float | None:
         """Return how long nothing needs to be looked at; None is for ever."""
@@ -267,8 +268,8 @@ class Child:
             times.append(self._now() + _POLL_S)
         if self._kill_at is not None and self._killed_at is None:
             times.append(self._kill_at)
-            if self._exited_at is not None:
-                times.append(self._now() + _POLL_S)
+        if self._kill_at is not None and self._exited_at is not None:
+            times.append(self._now() + _POLL_S)
         if self._killed_at is not None:
             times.append(self._killed_at + _AFTER_KILL_S)
         if self._exited_at is not None and pipes.open:
