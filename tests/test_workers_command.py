@@ -86,6 +86,32 @@ async def test_a_child_sees_where_it_is(labour: Labour, tmp_path: Path) -> None:
     assert lines[-1] == str(tmp_path)
 
 
+async def test_the_environment_is_just_what_was_asked_for(labour: Labour) -> None:
+    """Nothing of the interpreter between leaks, nothing of the worker's harms it."""
+    members = {
+        "kind": "command",
+        "argv": [sys.executable, "-I", "-c", "import os; print(dict(os.environb))"],
+        "env": {
+            "PYTHONHOME": "/nowhere",
+            "LD_PRELOAD": "",
+            "LC_ALL": "C",
+            "TWO": "a\nb=c",
+            "EMPTY": "",
+            "LONG": "x" * 100_000,
+        },
+    }
+    seen = eval(str(await labour.do(members)))
+    expected = {
+        **os.environ,
+        **members["env"],  # type: ignore[dict-item]
+        "HEAVETO_RUN_ID": "run-1",
+        "HEAVETO_OPERATION": "op",
+        "HEAVETO_ARTIFACTS": f"{labour.run_dir}/artifacts/op",
+        "HEAVETO_CONTEXT": f"{labour.folder()}/context.json",
+    }
+    assert seen == {os.fsencode(k): os.fsencode(v) for k, v in expected.items()}
+
+
 async def test_the_context_is_a_json_file(labour: Labour) -> None:
     context = {"a_result": {"x": [1, "ü", None]}, "k": True}
     members = {

@@ -3,8 +3,9 @@
 The program is not started directly but by a few lines of Python that become it;
 ``exec`` keeps pid, group and start time. These lines
 
-* wait for one byte, which is sent when ``process.json`` is on disk; a runner that dies
-  before leaves a child that just exits, so no command ever runs unrecorded;
+* wait for the program's environment, which is sent when ``process.json`` is on disk; a
+  runner that dies before leaves a child that just exits, so no command ever runs
+  unrecorded, and what a worker's ``env`` sets cannot disturb the interpreter;
 * ask the kernel (Linux) for TERM when the thread that started them ends. Doing that in
   ``preexec_fn`` would run Python between fork and exec of a process with threads;
 * put back what the interpreter set for signals, and report an ``exec`` that fails
@@ -46,15 +47,20 @@ if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
         except Exception:
             pass
-if not os.read(go, 1):
+word = b""
+while part := os.read(go, 65536):
+    word += part
+size, _, rest = word.partition(b":")
+if not size or len(rest) != int(size):
     os._exit(0)
 os.close(go)
 os.set_inheritable(failed, False)
 for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ", "SIGINT"):
     if hasattr(_signal, name):
         _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
+environment = dict(one.split(b"=", 1) for one in rest.split(b"\\0") if one)
 try:
-    os.execvp(sys.argv[3], sys.argv[3:])
+    os.execvpe(sys.argv[3], sys.argv[3:], environment)
 except OSError as error:
     os.write(failed, str(error.errno).encode())
 os._exit(127)
@@ -79,11 +85,13 @@ class Launched:
         *,
         argv: Sequence[str],
         cwd: str,
+        env: Mapping[str, str],
         go: int,
         failed: int,
     ) -> None:
         """Adopt a process and two descriptors; see :func:`launch`."""
         self._process = process
+        self._env = env
         self._argv = argv
         self._cwd = cwd
         self._go = go
@@ -95,8 +103,13 @@ class Launched:
 
     def release(self) -> None:
         """Let it become its program."""
+        whole = b"\0".join(
+            os.fsencode(f"{name}={value}") for name, value in self._env.items()
+        )
+        rest = memoryview(b"%d:" % len(whole) + whole)
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._go, b"g")
+            while rest:
+                rest = rest[os.write(self._go, rest) :]
         self._drop()
 
     def _drop(self) -> None:
@@ -162,7 +175,6 @@ def launch(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=cwd,
-            env=dict(env),
             pass_fds=(go_read, failed_write),
             start_new_session=True,
             bufsize=0,
@@ -175,13 +187,15 @@ def launch(
     finally:
         os.close(go_read)
         os.close(failed_write)
-    return Launched(process, argv=argv, cwd=cwd, go=go_write, failed=failed_read)
+    return Launched(
+        process, argv=argv, cwd=cwd, env=env, go=go_write, failed=failed_read
+    )
 
 
 def _refusal(number: int | None, argv: Sequence[str], cwd: str) -> OperationError:
     """Say whether the folder, the size or the program is at fault."""
     if number is None:
-        text = "an argument or a variable holds NUL"
+        text = "an argument holds NUL"
     elif number == errno.E2BIG:
         text = "the arguments and the environment are too long"
     elif not os.path.isdir(cwd):
