@@ -288,14 +288,18 @@ class _Capture:
         return made
 
     def plain(self, part: list[Any], depth: int) -> list[Frozen] | None:
-        """Capture exact scalars, or exact objects of such; None: there is more."""
+        """Capture exact scalars, or exact containers of such; None: there is more."""
         if scalars(part):
             self.tally.copied += len(part)
             return part
-        if {*map(type, part)} == {dict} and depth + 1 < MAX_DEPTH and _plain_rows(part):
-            self.tally.copied += len(part) + sum(map(len, part))
-            return list(map(dict.copy, part))
-        return None
+        kinds = {*map(type, part)}
+        if depth + 1 >= MAX_DEPTH or len(kinds) != 1 or not kinds <= {dict, list}:
+            return None
+        kind = kinds.pop()
+        if max(map(len, part)) >= WIDE or not _plain_boxes(kind, part):
+            return None
+        self.tally.copied += len(part) + sum(map(len, part))
+        return list(map(dict.copy if kind is dict else list.copy, part))
 
     def one(
         self, live: list[Any], place: int, old: Frozen, depth: int
@@ -492,13 +496,15 @@ def _ends(live: list[Any], at: int, end: int, chunk: Chunk) -> bool:
     return start >= at and chunk.follows(iter(live[start:end]))
 
 
-def _plain_rows(rows: list[dict[Any, Any]]) -> bool:
-    """Tell whether exact dicts hold nothing but clean names and exact scalars."""
-    names = list(chain.from_iterable(rows))
-    if not {*map(type, names)} <= {str} or not scalars(names):
-        return False
-    return max(map(len, rows)) < WIDE and scalars(
-        list(chain.from_iterable(map(dict.values, rows)))
+def _plain_boxes(kind: type, boxes: list[Any]) -> bool:
+    """Tell whether exact dicts or lists hold nothing but clean names and scalars."""
+    if kind is list:
+        return scalars(list(chain.from_iterable(boxes)))
+    names = list(chain.from_iterable(boxes))
+    return (
+        {*map(type, names)} <= {str}
+        and scalars(names)
+        and scalars(list(chain.from_iterable(map(dict.values, boxes))))
     )
 
 
