@@ -145,7 +145,6 @@ def test_usage_errors_end_with_2(run_main: Any, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("resume", "abc"),
         ("diff", "a", "b"),
         ("run", "x.toml", "--reactive", "all"),
         ("run", "x.toml", "--max-ops", "5"),

@@ -30,6 +30,7 @@ __all__ = [
     "FileTypeError",
     "FlowError",
     "FlowFileError",
+    "FlowResumeError",
     "ForeignOwnerError",
     "GenerationError",
     "HeavetoError",
@@ -191,6 +192,27 @@ class FlowFileError(FlowError):
         self.line = line
         self.member = member
         self.text = text
+
+
+class FlowResumeError(HeavetoError):
+    """A run that was found cannot be resumed; nothing was started.
+
+    Attributes:
+        reasons: :class:`heaveto.resume.ResumeReason`, the decisive one first.
+    """
+
+    default_code = "resume_refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        reasons: Sequence[object] = (),
+    ) -> None:
+        """Keep every reason beside the sentence of the first."""
+        super().__init__(message, code=code)
+        self.reasons = tuple(reasons)
 
 
 class OperationError(HeavetoError):

@@ -27,6 +27,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "watch": ("console:watch", "Open the console, at a run if one is named."),
     "demo": ("demo:demo", "Run the bundled demo flows in a home of their own."),
     "run": ("run:run", "Run a flow."),
+    "resume": (
+        "resume:resume",
+        "Tell what a resume would do (--dry-run, runs of lionagi).",
+    ),
     "ctl": ("ctl:ctl", "Steer a live run: pause, resume, msg, stop, resolve, status."),
     "ls": ("listing:ls", "List runs."),
     "show": ("show:show", "Show one run."),
@@ -45,7 +49,7 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 """Each verb: where its command is, below ``heaveto.cli``, and one line on it."""
 
-NOT_YET = frozenset({"resume", "diff"})
+NOT_YET = frozenset({"diff"})
 """Verbs that this version refuses by name."""
 
 

@@ -10,7 +10,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from heaveto.cli.output import OutputError
-from heaveto.errors import CheckpointError, HomeError, StateDBError
+from heaveto.errors import (
+    CheckpointError,
+    FlowResumeError,
+    HomeError,
+    StateDBError,
+)
 from heaveto.model import RunStatus
 
 if TYPE_CHECKING:
@@ -76,7 +81,7 @@ def for_error(error: HeavetoError, verb: str | None) -> Exit:
     """
     if isinstance(error, HomeError) or error.code == "worker_unusable":
         return Exit.UNUSABLE
-    if isinstance(error, CheckpointError | OutputError):
+    if isinstance(error, CheckpointError | OutputError | FlowResumeError):
         return Exit.FAILED
     if isinstance(error, StateDBError):
         return Exit.REFUSED if verb in CONTROL_VERBS else Exit.UNUSABLE

@@ -202,6 +202,16 @@ superseded | A later begin took the place of this one. |
 validator_refused | The check before a commit said no. |
 committed_unsynced | The generation is committed and may not survive a loss of power. |
 io | The system gave an error. |
+resume_refused | The run was found and cannot be resumed; nothing was started. | heaveto resume RUN --dry-run tells every reason.
+failed_entries | The checkpoint records failed operations, and a resume does not take their place by itself. | Resume with --retry-failed; what they did outside the flow may be done again.
+spawn_check_1 | A spawned operation was recorded without its kind, so it cannot be rebuilt. | Start the flow anew.
+spawn_check_2 | A spawned operation has a recorded status that cannot be replayed. | Start the flow anew.
+spawn_check_3 | A spawned operation names a role and no spawn id, so it cannot be rebuilt. | Start the flow anew.
+spawn_check_4 | A spawned operation would run again with rights other than those it was asked for with. | Start the flow anew.
+spawn_check_5 | A spawned operation would run again where the user's settings are read, and it first ran where they are not. | Start the flow anew.
+spawn_check_6 | A spawned operation names a parent that the resumed plan does not have, or whose outcome cannot be replayed. lionagi 0.36 gives planned operations new ids, so none of its runs that spawned passes this. | Start the flow anew; the results are in heaveto logs RUN.
+empty_plan | The checkpoint holds no plan. | Start the flow anew.
+no_checkpoint | The run has no checkpoint, so there is nothing to resume. | Start the flow anew.
 signals_wait | The state database is busy; signals are kept and written later. | Nothing.
 log_gap | What an operation printed could not be written whole. | Make room.
 """)
