@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import threading
 from pathlib import Path
@@ -28,7 +29,7 @@ from heaveto.executor import Result
 from heaveto.homes import open_home
 from heaveto.model import OperationStatus, Outcome, RunStatus, Signal
 from heaveto.observe import Observer
-from heaveto.runner import Finished, Options, run_flow
+from heaveto.runner import Finished, Options, lifecycle, run_flow
 from heaveto.runner.ending import Cause, Ending
 from heaveto.runner.outputs import result_digest
 from heaveto.runner.saves import Saves
@@ -509,6 +510,28 @@ async def test_what_ends_within_its_grace_keeps_its_answer() -> None:
     assert await task == "answer"
 
 
+async def test_a_signal_right_after_registration_starts_nothing_more(
+    home: Home,
+) -> None:
+    class Impatient(Told):
+        def registered(self, run: Registered) -> None:
+            super().registered(run)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    started: list[str] = []
+    finished = await run_flow(
+        flow_of(chain("a", "b"), doing(lambda request: started.append("x"))),
+        home,
+        Options(signals=True),
+        Impatient(),
+    )
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert finished.verdict.reason_code == "run.cancelled.sigterm"
+    assert finished.outcomes["b"].status == OperationStatus.UNSTARTED
+    assert len(started) <= 1
+
+
 async def test_cancelling_the_task_ends_the_run_whole(home: Home) -> None:
     never = asyncio.Event()
 
@@ -695,6 +718,32 @@ async def test_a_busy_database_delays_signals_and_loses_none(home: Home) -> None
         stored = database.signals(finished.registered.session_id)
     said = [line for line in told.lines if line[0].startswith("Node")]
     assert [(row.kind, row.payload["name"]) for row in stored] == said
+
+
+async def test_a_row_that_cannot_be_ended_is_said_and_the_record_says_how_it_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "_LAST_WRITES_S", 0.3)
+    monkeypatch.setenv("HEAVETO_BUSY_TIMEOUT_MS", "50")
+    held = []
+
+    def hold(request: Any) -> str:
+        connection = sqlite3.connect(
+            home.state_db, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("BEGIN IMMEDIATE")
+        held.append(connection)
+        return "ok"
+
+    try:
+        finished = await run_flow(flow_of(chain("a"), doing(hold)), home)
+    finally:
+        held[0].execute("ROLLBACK")
+        held[0].close()
+    assert finished.verdict.status == RunStatus.COMPLETED
+    assert {one.code for one in finished.troubles} == {"signals_gap", "row_open"}
+    assert rows(home, "SELECT status FROM sessions") == [("running",)]
+    assert read_run_json(finished.registered.run_dir).status == "completed"
 
 
 # --- refusals before anything is created
