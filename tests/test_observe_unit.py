@@ -120,6 +120,59 @@ async def test_a_writer_at_work_causes_no_warning(tmp_path: Path) -> None:
     assert counts == sorted(counts)
 
 
+async def test_what_stands_unfinished_beside_a_living_writer_is_reported(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run" / "checkpoint.json"
+    async with writer(path) as w:
+        await w.record("o1", status="completed", response=1)
+        await w.record("o2", status="completed", response=1)
+    now = [0.0]
+    slept: list[float] = []
+    journal = path.parent / "checkpoint.json.journal"
+    whole = journal.read_bytes()
+    unit = Unit(path, monotonic=lambda: now[0], sleep=slept.append)
+    first = await asyncio.to_thread(unit.read, live=True)
+    assert first is not None
+    journal.write_bytes(whole[:-3])
+    assert await asyncio.to_thread(unit.read, live=True) is first
+    now[0] += 1.9
+    assert await asyncio.to_thread(unit.read, live=True) is first
+    now[0] += 0.2
+    torn = await asyncio.to_thread(unit.read, live=True)
+    assert torn is not None
+    assert torn.view.status == "recovered_prefix"
+    assert slept == []
+    journal.write_bytes(whole)
+    again = await asyncio.to_thread(unit.read, live=True)
+    assert again is not None
+    assert again.view.status == "clean"
+
+
+async def test_a_first_look_beside_a_writer_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "checkpoint.json"
+    async with writer(path) as w:
+        await w.flush()
+        await w.record("o1", status="completed", response=1)
+    journal = path.parent / "checkpoint.json.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-3])
+    slept: list[float] = []
+
+    def finish(pause: float) -> None:
+        slept.append(pause)
+        if sum(slept) > 0.3:
+            journal.write_bytes(whole)
+
+    found = await asyncio.to_thread(Unit(path, sleep=finish).read, live=True)
+    assert found is not None
+    assert found.view.status == "clean"
+    journal.write_bytes(whole[:-3])
+    ended = await asyncio.to_thread(Unit(path, sleep=slept.append).read, live=False)
+    assert ended is not None
+    assert ended.view.status == "recovered_prefix"
+
+
 async def test_a_change_that_time_cannot_tell_is_seen_after_it_settled(
     tmp_path: Path,
 ) -> None:
@@ -152,8 +205,8 @@ async def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     path = tmp_path / "run" / "checkpoint.json"
     unit = Unit(path, sleep=lambda _: None)
 
-    def read(live: bool = False) -> Saved | None:
-        return unit.read(live=live)
+    def read() -> Saved | None:
+        return unit.read(live=False)
 
     assert await asyncio.to_thread(read) is None
     async with writer(path) as w:
@@ -164,7 +217,7 @@ async def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     journal = path.parent / "checkpoint.json.journal"
     kept = journal.read_bytes()
     journal.unlink()
-    missing = await asyncio.to_thread(read, True)
+    missing = await asyncio.to_thread(read)
     assert missing is not None
     assert (missing.view.status, missing.reasons) == ("refused", ("journal_missing",))
     assert (missing.planned, missing.plan, missing.messages) == ({}, (), ())

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from heaveto.liveness import Liveness
-    from heaveto.observe.derive import Conclusion
+    from heaveto.observe.derive import Conclusion, KnownViews
     from heaveto.observe.fold import Fold
     from heaveto.observe.saved import Saved
-    from heaveto.observe.snapshot import ControlView, Notice, OperationView
+    from heaveto.observe.snapshot import ControlView, LinkView, Notice, OperationView
     from heaveto.statedb import ControlRow, SessionRow
 
-__all__ = ["Facts", "Place", "counted", "detail"]
+__all__ = ["Facts", "Memory", "Place", "counted", "detail"]
 
 _WEDGED_AFTER_S = 30.0
 _WAITING_AFTER_S = 10.0
@@ -78,14 +78,49 @@ class Facts:
         return self.process.alive
 
 
-def detail(facts: Facts) -> RunDetail:
-    """Return one run whole, as ``show`` prints it."""
+class Memory:
+    """What earlier snapshots of a run were made of, to use again what did not change.
+
+    It belongs to one fold and has one owner.
+    """
+
+    __slots__ = ("edges", "links", "shape", "views")
+
+    def __init__(self) -> None:
+        """Remember nothing."""
+        self.views: KnownViews = {}
+        self.shape: object = None
+        self.links: tuple[LinkView, ...] = ()
+        self.edges: tuple[tuple[str, str], ...] = ()
+
+    def read_links(self, fold: Fold, saved: Saved | None) -> None:
+        """Bring links and edges up to date."""
+        shape = (fold.shape, None if fold.links else saved)
+        if shape != self.shape:
+            self.shape = shape
+            self.links = link_views(fold, saved)
+            self.edges = tuple((link.head, link.tail) for link in self.links)
+
+
+def detail(facts: Facts, memory: Memory | None = None) -> RunDetail:
+    """Return one run whole, as ``show`` prints it.
+
+    Args:
+        facts: What was read.
+        memory: Of earlier snapshots of the same run.
+    """
+    memory = memory or Memory()
     row, fold, saved = facts.row, facts.fold, facts.saved
     status = stored_status(row.status)
     over = run_over(status, facts.alive)
     gate = gate_of(facts.controls, row.current_phase)
     operations = operation_views(
-        fold, saved, gate=gate, over=over, dead=over and status == RunStatus.RUNNING
+        fold,
+        saved,
+        gate=gate,
+        over=over,
+        dead=over and status == RunStatus.RUNNING,
+        known=memory.views,
     )
     evidence = Evidence(
         status=status,
@@ -119,12 +154,12 @@ def detail(facts: Facts) -> RunDetail:
         warnings=tuple(_warnings(facts, conclusion, operations, controls, ran=ran)),
         last_sign_at=evidence.last_sign_at,
     )
-    links = link_views(fold, saved)
+    memory.read_links(fold, saved)
     return RunDetail(
         run=run,
         operations=operations,
-        edges=fold.edges() or tuple((link.head, link.tail) for link in links),
-        links=links,
+        edges=memory.edges,
+        links=memory.links,
         controls=controls,
         run_dir=facts.place.run_dir,
         artifact_root=_artifact_root(facts),
@@ -210,6 +245,8 @@ def _ended(conclusion: Conclusion) -> bool:
 def _last_sign(facts: Facts) -> float | None:
     """Return the newest signal, output, message, save or change of the row."""
     row = facts.row
+    if row.ended_at is not None:
+        return row.ended_at
     saved_at = None if facts.saved is None else facts.saved.saved_at
     signs = (
         facts.fold.last_at,

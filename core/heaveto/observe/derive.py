@@ -164,8 +164,18 @@ def _silent(evidence: Evidence) -> bool:
 # --- operations
 
 
+KnownViews = dict[str, tuple[object, OperationView]]
+"""Views made before by operation id, each with what it was made of."""
+
+
 def operation_views(
-    fold: Fold, saved: Saved | None, *, gate: Gate, over: bool, dead: bool
+    fold: Fold,
+    saved: Saved | None,
+    *,
+    gate: Gate,
+    over: bool,
+    dead: bool,
+    known: KnownViews | None = None,
 ) -> tuple[OperationView, ...]:
     """Return every operation of a run, in order of announcement.
 
@@ -175,9 +185,12 @@ def operation_views(
         gate: What the applied controls say.
         over: The run has ended or its process is gone.
         dead: Its process is gone and the row still says running.
+        known: Views of the same fold from before: what did not change is used again,
+            so that a look at a long run costs what is new. It is brought up to date.
     """
     state = _Reconciled(fold, saved, gate=gate, over=over, dead=dead)
-    views = [state.view(lane) for lane in fold.lanes.values()]
+    kept = {} if known is None else known
+    views = [state.known_view(lane, kept) for lane in fold.lanes.values()]
     views.extend(state.unannounced())
     return tuple(views)
 
@@ -193,12 +206,29 @@ class _Reconciled:
         self.has_checkpoint = saved is not None and saved.readable
         self.gate, self.over = gate, over
         self.ended_source: StatusSource = "process" if dead else "db"
-        self.stale = _stale_lanes(fold)
+        self.stale = _stale_lanes(fold) if fold.tainted else frozenset()
 
-    def view(self, lane: Lane) -> OperationView:
-        """Return one operation that the signals know."""
+    def known_view(self, lane: Lane, known: KnownViews) -> OperationView:
+        """Return one operation that the signals know, made before or now."""
         outcome = self._outcome(lane)
         status, source = self._status(lane, outcome)
+        stale = lane.id in self.stale
+        rests_on = (lane.touched, status, source, stale, self.has_checkpoint, outcome)
+        found = known.get(lane.id)
+        if found is None or found[0] != rests_on:
+            found = (rests_on, self._view(lane, outcome, status, source, stale=stale))
+            known[lane.id] = found
+        return found[1]
+
+    def _view(
+        self,
+        lane: Lane,
+        outcome: SavedOutcome | None,
+        status: OperationStatus,
+        source: StatusSource,
+        *,
+        stale: bool,
+    ) -> OperationView:
         error_code, error_text = _error(status, lane, outcome)
         return OperationView(
             id=lane.id,
@@ -208,7 +238,7 @@ class _Reconciled:
             status_source=source,
             depends_on=lane.heads,
             origin=lane.origin,
-            stale=lane.id in self.stale,
+            stale=stale,
             executed=lane.ended or source == "checkpoint",
             persisted=self._persisted(outcome),
             started_at=lane.started_at,

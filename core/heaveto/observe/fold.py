@@ -92,6 +92,8 @@ class Lane:
     reason: Mapping[str, object] | None = None
     rendered: tuple[str, ...] = ()
     ran_on_failed: bool = False
+    touched: int = 0
+    """The ``seq`` of the last signal that changed anything here."""
 
     @property
     def ended(self) -> bool:
@@ -110,6 +112,10 @@ class Fold:
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     replaced_by: dict[str, str] = field(default_factory=dict)
     """An escalated operation and the retry that stands in its place."""
+    shape: int = 0
+    """Moves when a link is new, ends or stands again."""
+    tainted: bool = False
+    """An operation failed, was restored or was begun anew: results may be stale."""
     _tails: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, rows: Iterable[SignalLike]) -> bool:
@@ -156,6 +162,7 @@ class Fold:
         lane = self.lanes.get(op_id)
         if lane is None:
             lane = self.lanes[op_id] = Lane(op_id, op_id)
+        lane.touched = row.seq
         name = _text(row.payload, "name")
         if name and lane.id.startswith(
             lane.name
@@ -171,8 +178,7 @@ class Fold:
         return lane
 
     def _queue(self, lane: Lane, row: SignalLike) -> None:
-        if lane.ended:
-            _begin_anew(lane)
+        self._begin(lane)
         if lane.status not in (OperationStatus.RUNNING, OperationStatus.PAUSED):
             lane.status = OperationStatus.QUEUED
         if lane.queued_at is None:
@@ -180,13 +186,19 @@ class Fold:
         self._announce(lane, row.payload)
 
     def _start(self, lane: Lane, row: SignalLike) -> None:
-        if lane.ended:
-            _begin_anew(lane)
+        self._begin(lane)
         lane.status = OperationStatus.RUNNING
         lane.started_at, lane.started_seq = row.ts, row.seq
         lane.rendered = _texts(row.payload.get("rendered")) or lane.rendered
         lane.ran_on_failed = row.payload.get("stale") is True
+        self.tainted |= lane.ran_on_failed
         self._announce(lane, row.payload)
+
+    def _begin(self, lane: Lane) -> None:
+        """Begin an operation anew that had ended: it is run again in the same run."""
+        if lane.ended:
+            self.tainted = True
+            _forget_end(lane)
 
     def _pause(self, lane: Lane, row: SignalLike) -> None:
         if not lane.ended and lane.status != OperationStatus.RUNNING:
@@ -198,6 +210,7 @@ class Fold:
         if lane.ended:
             return
         lane.ended_at, lane.ended_seq = row.ts, row.seq
+        self.tainted |= status == OperationStatus.FAILED or not lane.started_seq
         if not lane.escalated:
             lane.status = status
         error = row.payload.get("error")
@@ -272,7 +285,11 @@ class Fold:
     ) -> None:
         """Let a lane depend on these heads and on nothing else."""
         now = dict.fromkeys(self._present(head, lane.id) for head in heads)
-        for head in lane.heads:
+        before, lane.heads = lane.heads, tuple(now)
+        if before != lane.heads:
+            self.shape += 1
+            lane.touched = self.last_seq
+        for head in before:
             if head not in now:
                 self.links[head, lane.id].active = False
         for head in now:
@@ -280,8 +297,8 @@ class Fold:
             link.active = True
             if conditions and head in conditions:
                 link.condition = conditions[head]
+                self.shape += 1
             self._tails.setdefault(head, set()).add(lane.id)
-        lane.heads = tuple(now)
 
     def _present(self, head: str, tail: str) -> str:
         """Follow retries to what stands in a head's place, short of ``tail``."""
@@ -297,8 +314,8 @@ class Fold:
 _ORIGINS = frozenset(Origin)
 
 
-def _begin_anew(lane: Lane) -> None:
-    """Forget an earlier end: the operation is run again in the same run."""
+def _forget_end(lane: Lane) -> None:
+    """Forget how an operation ended."""
     lane.status = OperationStatus.QUEUED
     lane.escalated = False
     lane.paused_at = lane.started_at = lane.ended_at = None

@@ -14,7 +14,7 @@ from heaveto.errors import ForeignOwnerError, RunError
 from heaveto.files import check_owner
 from heaveto.liveness import MACHINE, Liveness, judge
 from heaveto.model import TERMINAL_RUN, OperationStatus
-from heaveto.observe.assemble import Facts, Place, detail
+from heaveto.observe.assemble import Facts, Memory, Place, detail
 from heaveto.observe.derive import stored_status
 from heaveto.observe.fold import Fold
 from heaveto.observe.unit import Unit
@@ -76,6 +76,7 @@ class Followed:
         self._process: Liveness | None = None
         self._place: Place | None = None
         self._looked_at = 0.0
+        self._memory = Memory()
 
     @property
     def ended(self) -> bool:
@@ -209,7 +210,8 @@ class Followed:
                 superseded_by=superseded_by,
                 survivors=tuple(survivors),
                 has_row=self.has_row,
-            )
+            ),
+            self._memory,
         )
 
     def _last_output(self) -> float | None:

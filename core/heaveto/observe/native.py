@@ -49,7 +49,7 @@ _COOLING_S = 5.0
 """An ended run is followed for so long, for what its runner writes last."""
 _REBUILT_S = 1.0
 """A run that goes on is concluded about anew at least so often: time passes."""
-_RECHECK_S = 30.0
+_RECHECK_S = 60.0
 """Every run of which nothing goes on is looked at once in this time."""
 
 

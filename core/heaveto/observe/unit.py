@@ -6,8 +6,10 @@ more. A writer appends and replaces, so for a live run that is all. An ended run
 that was changed a moment ago is read once more after it settled, because two changes
 within one tick of the clock cannot be told apart.
 
-For a live run, a tail or a stale journal that a writer is just about to finish is not
-reported before it was seen again (SPEC F-49); the loader sees to that.
+For a live run, what a writer is just about to finish (a tail, a journal that belongs to
+the base before) is not reported before it has stood for a while (SPEC F-49): between a
+new base and its journal lies a sync of the disk, which can take long. The loader waits
+a little; beyond that the state before goes on being shown, and a first look waits.
 
 Blocking; one owner.
 """
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
 __all__ = ["Unit"]
 
 _SETTLED_NS = 50_000_000
+_STANDS_S = 2.0
+"""What looks unfinished for so long beside a living writer is reported."""
+_PAUSES = (0.1, 0.2, 0.4)
+"""Seconds to wait on a first look, when there is no state before."""
+_PASSING = frozenset({"incoherent_unit", "journal_missing", "base_missing"})
+"""Fatal reasons that a writer at work can cause for a moment."""
 _JOURNAL_LIMIT = 8_388_608
 """A writer's default; a base is written before a journal grows beyond it."""
 
@@ -46,6 +54,7 @@ class Unit:
         path: Path,
         *,
         now_ns: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Remember where it is; nothing is read yet.
@@ -53,15 +62,17 @@ class Unit:
         Args:
             path: Of ``checkpoint.json``.
             now_ns: Epoch nanoseconds.
+            monotonic: Seconds that no clock change moves.
             sleep: How to wait, in seconds.
         """
         self.path = path
-        self._now_ns, self._sleep = now_ns, sleep
+        self._now_ns, self._monotonic, self._sleep = now_ns, monotonic, sleep
         self._identity: UnitIdentity | None = None
         self._settled = False
         self._follower: Follower | None = None
         self._reader = StateReader()
         self._saved: Saved | None = None
+        self._unfinished_at: float | None = None
 
     def read(self, *, live: bool) -> Saved | None:
         """Return what the checkpoint holds, or None when the run has none.
@@ -75,9 +86,33 @@ class Unit:
                 return self._saved
             self._follower = None  # it would take the files for unchanged
         self._settled = self._is_settled(found)
-        self._saved = self._load(found, live=live)
-        self._identity = found
-        return self._saved
+        loaded = self._load(found, live=live and self._saved is None)
+        if live and _is_unfinished(loaded):
+            if self._saved is None:
+                found, loaded = self._first_look(found, loaded)
+            elif self._is_recent():
+                return self._saved
+        self._saved, self._identity, self._unfinished_at = loaded, found, None
+        return loaded
+
+    def _first_look(
+        self, found: UnitIdentity, loaded: Saved | None
+    ) -> tuple[UnitIdentity, Saved | None]:
+        """Wait for the writer, as there is no state before that could be shown."""
+        for pause in _PAUSES:
+            if not _is_unfinished(loaded):
+                break
+            self._sleep(pause)
+            found = unit_identity(self.path)
+            loaded = self._load(found, live=True)
+        return found, loaded
+
+    def _is_recent(self) -> bool:
+        """Tell whether what looks unfinished has not stood for long enough."""
+        now = self._monotonic()
+        if self._unfinished_at is None:
+            self._unfinished_at = now
+        return now - self._unfinished_at < _STANDS_S
 
     def _load(self, found: UnitIdentity, *, live: bool) -> Saved | None:
         if found == (None, None):
@@ -96,6 +131,15 @@ class Unit:
     def _is_settled(self, found: UnitIdentity) -> bool:
         newest = max((max(file[3:5]) for file in found if file is not None), default=0)
         return self._now_ns() - newest > _SETTLED_NS
+
+
+def _is_unfinished(saved: Saved | None) -> bool:
+    """Tell whether a writer at work may have caused what was read."""
+    if saved is None or saved.view.status == "clean":
+        return False
+    if saved.view.status == "recovered_prefix":
+        return True
+    return saved.reasons[-1] in _PASSING
 
 
 def _follower(path: Path, sleep: Callable[[float], None]) -> Follower:
