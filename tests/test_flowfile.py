@@ -866,3 +866,28 @@ def test_a_module_without_a_flow_is_refused(
 ) -> None:
     with pytest.raises(FlowFileError, match=says):
         Flow.load(reference.format(module))
+
+
+# --- the page
+
+
+PAGE = Path(__file__).parents[1] / "core" / "docs" / "flow-file.md"
+
+
+def test_the_example_of_the_page_is_a_flow(tmp_path: Path) -> None:
+    text = PAGE.read_text("utf-8")
+    example = text.split("```toml\n")[1].split("```")[0]
+    flow = load(tmp_path, example)
+    assert [operation.id for operation in flow.operations] == [
+        *("survey", "check", "write")
+    ]
+
+
+def test_every_member_is_on_the_page(tmp_path: Path) -> None:
+    text = PAGE.read_text("utf-8")
+    flow = load(tmp_path, GOOD).normalised()
+    members = {*flow, *flow["operations"][0], "when", "equals", "not_equals", "exists"}
+    for worker in flow["workers"].values():
+        members |= {*worker, *worker.get("replies", [{}])[0]}
+    members -= {"workers", "operations", "folder"}
+    assert [name for name in sorted(members) if f"`{name}`" not in text] == []
