@@ -81,7 +81,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where everything is."""
+    """Where everything is; the wires are there once it is routed."""
 
     look: Look
     graph: Graph
@@ -93,21 +93,22 @@ class Layout:
     slots: Sequence[int]
     """Place of each item across the flow, in steps of two cells."""
     labels: tuple[str, ...]
+    """As drawn."""
     widths: tuple[int, ...]
     """Width of each node's box in cells."""
-    gaps: tuple[Gap, ...]
-    """The wires after each layer; the last is empty."""
-    rooms: tuple[int, ...]
-    """Cells kept for the lanes of each gap; one more can be squeezed in."""
-    pitches: tuple[int, ...]
-    """Distance between the lanes of each gap."""
-    sizes: tuple[int, ...]
-    """Cells that each layer takes along the flow."""
     shift: int
     """Cells across the flow before slot 0."""
     spacious: bool
     """Whether every tip is set off from the lanes."""
     crossings: int
+    gaps: tuple[Gap, ...] = ()
+    """The wires after each layer; the last is empty."""
+    sizes: tuple[int, ...] = ()
+    """Cells that each layer takes along the flow."""
+    rooms: tuple[int, ...] = ()
+    """Cells of each gap between the one that leaves the box and the tip."""
+    pitches: tuple[int, ...] = ()
+    """Distance between the lanes of each gap."""
 
 
 def lay_out(
@@ -137,14 +138,8 @@ def lay_out(
     slots = place(items, layers, before, after)
     shift = 0
     if look.turned:
-        shift = max(
-            (width // 2 - 2 * slot for width, slot in zip(widths, slots, strict=False)),
-            default=0,
-        )
-        shift = max(
-            0,
-            shift,
-        )
+        middles = zip(widths, slots, strict=False)
+        shift = max([0, *(width // 2 - 2 * slot for width, slot in middles)])
     layout = Layout(
         look=look,
         graph=graph,
@@ -154,10 +149,6 @@ def lay_out(
         slots=slots,
         labels=labels,
         widths=widths,
-        gaps=(),
-        rooms=(),
-        pitches=(),
-        sizes=(),
         shift=shift,
         spacious=len(graph.ids) <= _FEW,
         crossings=order.crossings(items, layers),
@@ -226,51 +217,53 @@ def routed(layout: Layout, old: Layout | None = None) -> Layout:
         gaps.append(known[at] if same else route(nets))
     pitches = _pitches(layout)
     sizes = list(_sizes(layout))
-    extents = [
-        _extent(gap.lanes, pitch) for gap, pitch in zip(gaps, pitches, strict=True)
+    rooms = [
+        _room(layout, gap.lanes, pitch)
+        for gap, pitch in zip(gaps, pitches, strict=True)
     ]
-    rooms = [_room(extent, len(layout.graph.ids)) for extent in extents]
     if old:
-        for at, (room, size) in enumerate(zip(old.rooms, old.sizes, strict=True)):
+        for at, size in enumerate(old.sizes):
             sizes[at] = max(size, sizes[at])
-            if at + 1 < len(old.rooms) and fits(old, at, gaps[at].lanes, pitches[at]):
+        for at, room in enumerate(old.rooms[:-1]):
+            if fits(old, at, gaps[at].lanes, pitches[at]):
                 rooms[at] = room
     return replace(
         layout,
         gaps=tuple(gaps),
+        sizes=tuple(sizes),
         rooms=tuple(rooms),
         pitches=pitches,
-        sizes=tuple(sizes),
     )
 
 
 def fits(layout: Layout, at: int, lanes: int, pitch: int) -> bool:
     """Tell whether so many lanes have room in a gap, if need be squeezed by a cell."""
-    spare = pitch == 1 == layout.pitches[at]
-    return _extent(lanes, pitch) <= layout.rooms[at] + spare
+    return _extent(lanes, pitch) <= layout.rooms[at] + (pitch == 1)
 
 
 def _extent(lanes: int, pitch: int) -> int:
-    """Return the cells that some lanes take."""
-    return 1 + (lanes - 1) * pitch if lanes else 0
+    """Return the cells that some lanes take, each with what shows its kind."""
+    return lanes * pitch
 
 
-def _room(extent: int, nodes: int) -> int:
-    """Return the cells to keep for lanes.
+def _room(layout: Layout, lanes: int, pitch: int) -> int:
+    """Return the cells to keep for the lanes of a gap.
 
     In a larger flow two to spare: there it hurts when a new node moves later layers.
     """
-    return extent if nodes <= SOME else extent + 2
+    extent = _extent(lanes, pitch)
+    if len(layout.graph.ids) > SOME:
+        return extent + 2
+    airy = layout.spacious and not layout.look.turned
+    return extent + (airy and pitch == 1 and lanes > 0)
 
 
 def starts_of(layout: Layout) -> list[int]:
     """Return where each layer starts along the flow, and last where the flow ends."""
     starts = [0]
-    for at, (size, room) in enumerate(zip(layout.sizes, layout.rooms, strict=True)):
-        start = starts[-1] + size
-        if at + 1 < len(layout.sizes):
-            start += 2 + room + _trail(layout, at)
-        starts.append(start)
+    for size, room in zip(layout.sizes, layout.rooms, strict=True):
+        starts.append(starts[-1] + size + 2 + room)
+    starts[-1] -= 2 + layout.rooms[-1] if layout.rooms else 0
     return starts
 
 
@@ -287,16 +280,6 @@ def lanes_of(layout: Layout, at: int, start: int) -> list[int]:
     if _extent(lanes, pitch) > layout.rooms[at]:
         first -= 1
     return list(range(first, first + lanes * pitch, pitch))
-
-
-def _trail(layout: Layout, at: int) -> int:
-    """Return the cells between the last lane and the tip.
-
-    A wire that shows its kind needs one, and where there is room it looks better.
-    """
-    if not layout.rooms[at] or layout.look.turned:
-        return layout.pitches[at] - 1
-    return 1 if layout.pitches[at] > 1 or layout.spacious else 0
 
 
 def boxes_of(layout: Layout, starts: Sequence[int]) -> list[tuple[int, int, int, int]]:

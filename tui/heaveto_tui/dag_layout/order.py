@@ -63,9 +63,12 @@ def _effort(items: Items, nodes: int, hurried: bool) -> tuple[int, int]:
     wires = sum(map(len, items.down))
     if hurried:
         return (2, 8) if wires <= 40 else (1, 4)
-    if wires <= 250:
-        return 8, 24
-    return (4 if nodes <= 250 and wires <= 4000 else 1), 24
+    if nodes > 250:
+        return 1, 24
+    for most, starts in ((250, 8), (1000, 4), (2000, 2)):
+        if wires <= most:
+            return starts, 24
+    return 1, 24
 
 
 def _shares(graph: Graph, items: Items) -> list[_Layers]:
