@@ -26,7 +26,6 @@ from heaveto.errors import CheckpointValueError
 from heaveto.jsonvalue import (
     MAX_DEPTH,
     MAX_DIGITS,
-    Encoded,
     JsonError,
     Tally,
     count,
@@ -678,13 +677,6 @@ def test_no_step_of_writing_is_long() -> None:
     assert max(map(len, parts)) < 700_000
     assert json.loads(b"".join(parts)) == value
     assert len(parts) < 4000
-
-
-def test_what_is_encoded_already_is_taken_as_it_is() -> None:
-    inner = freeze({"b": [1, "é"]})
-    outer = {"x": Encoded(encode(inner)), "y": [Encoded(b"7")]}
-    assert encode(outer) == b'{"x":{"b":[1,"\\u00e9"]},"y":[7]}'
-    assert thaw(outer["x"]) == {"b": [1, "é"]}
 
 
 def test_weight_is_near_the_encoded_length_and_stops_at_its_limit() -> None:

@@ -36,7 +36,6 @@ __all__ = [
     "SCALARS",
     "WIDE",
     "Chunk",
-    "Encoded",
     "Frozen",
     "Refusal",
     "Wide",
@@ -191,16 +190,6 @@ def _fits(kind: type, values: list[Any]) -> bool:
     if kind is int:
         return bool(min(values) > -_SURE and max(values) < _SURE)
     return kind is not float or all(map(math.isfinite, values))
-
-
-class Encoded:
-    """A frozen value that is known by its canonical encoding alone."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        """Keep bytes that ``jsonvalue.encode`` made."""
-        self.data = data
 
 
 # --- wide containers

@@ -37,7 +37,6 @@ from heaveto.frozen import (
     MAX_DIGITS,
     SCALARS,
     WIDE,
-    Encoded,
     Frozen,
     Wide,
     array_items,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_DEPTH",
     "MAX_DIGITS",
-    "Encoded",
     "Frozen",
     "Json",
     "JsonError",
@@ -117,8 +115,6 @@ def thaw(frozen: Frozen) -> Json:
         return {name: thaw(item) for name, item in object_items(frozen).items()}
     if is_array(frozen):
         return [thaw(item) for item in array_items(frozen)]
-    if type(frozen) is Encoded:
-        return loads_strict(frozen.data)
     return frozen
 
 
@@ -334,8 +330,6 @@ def pieces(value: Json | Frozen) -> Iterator[bytes]:
         yield from _array_pieces(value)
     elif kind is Wide:
         yield from _wide_pieces(value)
-    elif kind is Encoded:
-        yield value.data
     elif kind is str and len(value) > _LONG:
         yield from _text_pieces(value)
     else:
@@ -346,8 +340,6 @@ def _expand(value: Any) -> Json:
     """Show the C encoder what is inside a wide container that lies deep in a batch."""
     if type(value) is Wide:
         return object_items(value) if value.keyed else array_items(value)
-    if type(value) is Encoded:
-        return loads_strict(value.data)
     raise TypeError(f"not a JSON value: {type(value).__name__}")
 
 

@@ -89,7 +89,7 @@ class Entry:
         id: The agent id or the node id.
         status: ``completed``, ``failed``; for spawned ones also ``pending``.
         witness: It records an escalation splice.
-        value: The whole entry as it is stored: an object, or its ``Encoded`` form.
+        value: The whole entry as it is stored: an object, plain or frozen.
     """
 
     kind: Kind
