@@ -493,6 +493,20 @@ def test_a_console_that_is_not_installed_is_78(
     assert "not installed" in err
 
 
+def test_a_working_folder_that_is_gone_is_said(heaveto: Program) -> None:
+    shell = f"mkdir gone && cd gone && rmdir ../gone && {' '.join(COMMAND)} ls"
+    done = subprocess.run(
+        ["bash", "-c", shell],
+        capture_output=True,
+        env=heaveto.environment,
+        cwd=heaveto.home.parent,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr == b"heaveto: the working folder is gone; change into another\n"
+
+
 # --- encodings
 
 

@@ -8,6 +8,7 @@ written to a log without the values it stumbled on and ends with status 70.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -183,6 +184,7 @@ def _run(words: list[str], scope: Scope) -> int:
     """Run a command line and turn what it raises into an exit code."""
     output = scope.output
     try:
+        _check_folder()
         code = root.main(words, prog_name="heaveto", standalone_mode=False, obj=scope)
         output.flush()
     except HeavetoError as error:
@@ -198,6 +200,18 @@ def _run(words: list[str], scope: Scope) -> int:
     except Exception as error:
         return _internal(error, output)
     return int(code) if isinstance(code, int) else Exit.OK
+
+
+def _check_folder() -> None:
+    """Refuse to work from a folder that was removed: no path could be told from it.
+
+    Raises:
+        UsageError: It is gone.
+    """
+    try:
+        os.getcwd()
+    except OSError:
+        raise UsageError("the working folder is gone; change into another") from None
 
 
 def _sentence(error: click.ClickException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from heaveto.flowfile import Flow
     from heaveto.model import Outcome, RunStatus
+    from heaveto.runs import Home
 
 __all__ = ["RunResult", "run"]
 
@@ -64,7 +66,7 @@ async def run(
         CheckpointError: The first checkpoint could not be published; nothing started.
         ForeignOwnerError: The home is not ours alone.
     """
-    where = open_home(default_home() if home is None else Path(home))
+    where = await asyncio.to_thread(_home, home)
     finished = await run_flow(
         flow,
         where,
@@ -82,3 +84,8 @@ async def run(
         context=finished.context,
         troubles=finished.troubles,
     )
+
+
+def _home(given: Path | str | None) -> Home:
+    """Look what kind of home was given; blocking."""
+    return open_home(default_home() if given is None else Path(given))

@@ -146,7 +146,7 @@ class _Run:
             artifacts=root,
         )
         await asyncio.to_thread(self.workers.check)
-        check_file_system(self.home.path)
+        await asyncio.to_thread(check_file_system, self.home.path)
         await asyncio.to_thread(self.home.make)
         async with contextlib.AsyncExitStack() as stack:
             self.db = await StateDB.open(self.home.state_db, clock=self.clock)
@@ -180,11 +180,12 @@ class _Run:
             checkpoint_format=self.options.checkpoint_format,
         )
         await asyncio.to_thread(write_run_json, self.run_dir, self.record)
+        process = await asyncio.to_thread(liveness.identity)
         await self.db.create_session(
             session_id=self.session_id,
             run_id=run_id,
             name=self.flow.name,
-            metadata={**liveness.identity(), "artifact_root": root},
+            metadata={**process, "artifact_root": root},
             phase="planning",
             artifacts_path=root,
         )
