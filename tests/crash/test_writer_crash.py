@@ -9,7 +9,6 @@ holds everything acknowledged (SPEC E-37, E-38, E-67..E-69, L-03).
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from harness.child import Killer
 from harness.disk import MemoryOs
 from harness.faults import Fault, FaultyOs, Seam
-from harness.scenario import Log, Script, drive, verdict
+from harness.scenario import Log, Script, drive, run, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +58,7 @@ def seams_of(script: Script, folder: Path) -> list[Seam]:
     """Play a script once and return its system calls."""
     system, log = FaultyOs(), Log()
     path = folder / "whole" / "run" / "checkpoint.json"
-    asyncio.run(drive(script, path, log, system=system))
+    run(drive(script, path, log, system=system))
     assert verdict(script, path, log) is None
     assert log.acknowledged == script.steps
     assert log.lines[-1] == "closed"
@@ -147,12 +146,12 @@ def test_what_was_synced_is_enough(keep_data: bool, keep_entries: bool) -> None:
 
     script, path = Script(steps=9, max_records=4), Path("/home/run/checkpoint.json")
     system = FaultyOs(inner=MemoryOs())
-    asyncio.run(drive(script, path, Log(), system=system))
+    run(drive(script, path, Log(), system=system))
     wrong = []
     for name, fault in kills(system.seams):
         disk, log = MemoryOs(), Log()
         killed = FaultyOs([fault], inner=disk)
-        asyncio.run(drive(script, path, log, system=killed))
+        run(drive(script, path, log, system=killed))
         assert killed.struck, name
         disk.cut_power(keep_data=keep_data, keep_entries=keep_entries)
         found = verdict(script, path, log, system=disk)

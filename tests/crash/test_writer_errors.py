@@ -9,7 +9,6 @@ transitions are acknowledged again (SPEC E-43..E-49, E-76, E-77, L-04).
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import shutil
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.faults import Fault, FaultyOs, Seam
-from harness.scenario import Log, Script, drive, verdict
+from harness.scenario import Log, Script, drive, run, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +42,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 def seams_of(script: Script, folder: Path) -> list[Seam]:
     system = FaultyOs()
     path = folder / "whole" / "run" / "checkpoint.json"
-    asyncio.run(drive(script, path, Log(), system=system))
+    run(drive(script, path, Log(), system=system))
     return system.seams
 
 
@@ -79,7 +78,7 @@ def play(
     for number, faults in enumerate(cases):
         path = folder / str(number) / "run" / "checkpoint.json"
         system, log = FaultyOs(faults), Log()
-        asyncio.run(drive(script, path, log, system=system))
+        run(drive(script, path, log, system=system))
         system.release()
         found = verdict(script, path, log)
         first = system.seams[faults[0].at].name if system.struck else "nothing"

@@ -12,7 +12,6 @@ comes between the check and an exchange or rename is found under the other name.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import os
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.faults import SENTINEL, Fault, FaultyOs
-from harness.scenario import Log, Script, drive, verdict
+from harness.scenario import Log, Script, drive, run, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,7 +51,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 def swaps(script: Script, folder: Path, whats: Iterable[str]) -> Iterator[Fault]:
     system = FaultyOs()
     path = folder / "whole" / "run" / "checkpoint.json"
-    asyncio.run(drive(script, path, Log(), system=system))
+    run(drive(script, path, Log(), system=system))
     first = next(seam.number for seam in system.seams if seam.call == "flock")
     for seam in system.seams[first:]:
         for what in whats:
@@ -110,7 +109,7 @@ def play(script: Script, cases: Iterable[Fault], folder: Path) -> list[str]:
         log = Log()
         strike = functools.partial(_strike, log)
         system = FaultyOs([fault], folder=path.parent, on_strike=strike)
-        asyncio.run(drive(script, path, log, system=system))
+        run(drive(script, path, log, system=system))
         system.release()
         assert system.struck
         problems = list(log.strange)

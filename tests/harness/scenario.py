@@ -24,10 +24,10 @@ from heaveto.checkpoint import (
 from heaveto.files import OS, Os
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
 
-__all__ = ["Log", "Model", "Script", "drive", "verdict"]
+__all__ = ["Log", "Model", "Script", "drive", "run", "verdict"]
 
 PLAN = [{"agent_id": f"op-{i}", "dep_indices": [], "task": "t"} for i in range(8)]
 PATIENCE = 30.0
@@ -145,6 +145,16 @@ class Log:
     def refusals(self) -> list[str]:
         """The codes of typed errors."""
         return [line.split()[1] for line in self.lines if line.startswith("error")]
+
+
+def run(task: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on a loop of its own that leaves no trace in this thread."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(task)
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
 
 
 async def drive(

@@ -8,7 +8,6 @@ its folder freed.
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import threading
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from heaveto.checkpoint.unit import poison
 from heaveto.errors import (
     CheckpointBusyError,
     CheckpointError,
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     Opened: TypeAlias = queue.SimpleQueue["Unit | BaseException"]
 
 __all__ = ["Close", "Inbox", "Job", "start"]
-
-_log = logging.getLogger("heaveto.checkpoint")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,21 +135,11 @@ def _serve(make: Callable[[], Unit], opened: Opened, inbox: Inbox) -> None:
             try:
                 (_write if writes else _step)(unit, batch, inbox)
             except BaseException as error:
-                _settle(batch, _stopped(error))
+                _settle(batch, poison(error))
     try:
         last.done.set_result(unit.close(publish=last.publish))
     except BaseException as error:
-        last.done.set_result(_stopped(error))
-
-
-def _stopped(error: BaseException) -> CheckpointPersistenceError:
-    """Tell callers of what nobody foresaw, rather than leave them waiting."""
-    _log.error("the checkpoint thread failed", exc_info=error)
-    return CheckpointPersistenceError(
-        f"stopped by an unforeseen {type(error).__name__}",
-        published="uncertain",
-        code="poisoned",
-    )
+        last.done.set_result(poison(error))
 
 
 def _open(

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import logging
 import os
+import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from heaveto.files import Directory, OwnedFile
     from heaveto.jsonvalue import Json
 
-__all__ = ["PIECE", "Receipt", "SnapshotUnit", "Unit"]
+__all__ = ["PIECE", "Receipt", "SnapshotUnit", "Unit", "poison"]
 
 _log = logging.getLogger("heaveto.checkpoint")
 
@@ -159,7 +160,7 @@ class Unit:
         Returns:
             What keeps the unit behind, or what could not be cleaned up or closed.
         """
-        error = None
+        error = self._poison
         if publish and self._asked and self._behind:
             error = self._attempt(self._publish)
         if publish and self._looked and error is None:
@@ -198,12 +199,7 @@ class Unit:
             self._behind = True
             return _explained(failure, self._published)
         except BaseException as failure:
-            _log.exception("the checkpoint writer stops")
-            self._poison = CheckpointPersistenceError(
-                f"stopped by an unforeseen {type(failure).__name__}",
-                published="uncertain",
-                code="poisoned",
-            )
+            self._poison = poison(failure)
             return self._poison
         return None
 
@@ -432,6 +428,18 @@ class SnapshotUnit(Unit):
             temp = f"{stem}.{self._number}.tmp"
             if self.directory.stat(temp) is None:
                 return temp
+
+
+def poison(failure: BaseException) -> CheckpointPersistenceError:
+    """Turn what nobody foresaw into what every caller is told from then on.
+
+    The log gets its place in the code; its text might quote a value.
+    """
+    kind = type(failure).__name__
+    place = "".join(traceback.format_tb(failure.__traceback__))
+    _log.error("the checkpoint writer is stopped by %s at\n%s", kind, place)
+    text = f"the checkpoint writer was stopped by an unforeseen {kind}"
+    return CheckpointPersistenceError(text, published="uncertain", code="poisoned")
 
 
 def _explained(
