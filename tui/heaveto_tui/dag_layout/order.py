@@ -11,7 +11,6 @@ the order they have, so the result depends on nothing but the graph.
 from __future__ import annotations
 
 from bisect import bisect_right
-from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -170,11 +169,11 @@ class _Sorter:
             return self._depth_first(layers, [layers[0][::-1]], self._down)
         if number == 3:
             return self._depth_first(layers, layers[::-1], self._up)
-        shuffled = [layer[:] for layer in layers]
-        random = Random(number)
-        for layer in shuffled:
-            random.shuffle(layer)
-        return shuffled
+        # as good as shuffled, and the same everywhere
+        return [
+            sorted(layer, key=lambda item: (item * 40503 + number * 7919) % 65521)
+            for layer in layers
+        ]
 
     def _depth_first(
         self, layers: _Layers, roots: _Layers, neighbours: list[list[int]]
