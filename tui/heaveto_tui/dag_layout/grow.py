@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["grown"]
 
-_NEAR = 2
-"""Slots within which a free place is taken before others give way."""
-_PUSH, _CROSS = 1.0, 4.0
+_YIELD, _NODE, _BEND, _CROSS = 2.5, 1.5, 0.5, 4.0
+"""What a place costs, in slots away from the wanted one: that others have to give way at
+all, each node and each bend that does, and each wire that is crossed."""
 _MOVES = 14
 """Nodes that may give way for one new node."""
 _TRIES = 8
@@ -81,7 +81,7 @@ def grown(layout: Layout, node: NodeSpec, kinds: Mapping[Edge, str] | None) -> L
 def _label(layout: Layout, text: str, layer: int) -> str:
     """Return the label, cut to its layer where that would have to be widened."""
     label = label_of(text, layout.look)
-    if layout.look.turned or layer >= len(layout.sizes) or len(layout.labels) < SOME:
+    if layout.look.turned or layer >= len(layout.sizes) or len(layout.labels) <= SOME:
         return label
     room = layout.sizes[layer] - box_width("", layout.look)
     return cut(label, max(room, STEADY_LABEL), mark=layout.look.mark)
@@ -179,14 +179,9 @@ class _Host:
             ):
                 nodes = sum(other < self._nodes for other in moves)
                 if moves and nodes <= self._moves_left:
-                    cost = (
-                        _NEAR
-                        + _PUSH * nodes
-                        + 0.5 * len(moves)
-                        + _CROSS * crossed[place]
-                    )
-                    away = abs(moves[item] - wanted) / self._scale
-                    seats.append(_Seat(cost + away, place, moves))
+                    cost = _YIELD + _NODE * nodes + _BEND * (len(moves) - 1 - nodes)
+                    cost += abs(moves[item] - wanted) / self._scale
+                    seats.append(_Seat(cost + _CROSS * crossed[place], place, moves))
         return seats
 
     def _wanted(self, item: int, layer: Sequence[int]) -> int:
