@@ -15,6 +15,7 @@ import pytest
 from harness.homes import Builder, Operation, gone, hold_lock
 from heaveto.controls import enqueue_async
 from heaveto.errors import HomeError, StateDBError, TargetError
+from heaveto.generations import EngineStateStore
 from heaveto.liveness import identity
 from heaveto.model import OperationStatus, RunState, RunStatus, SignalKind
 from heaveto.observe import Observer
@@ -643,3 +644,27 @@ async def test_survivors_of_a_dead_runner(tmp_path: Path) -> None:
 
 def test_gone_is_gone() -> None:
     assert gone()["pid"] != os.getpid()
+
+
+async def test_the_committed_generation_of_its_engine_state(tmp_path: Path) -> None:
+    async with built(tmp_path) as builder:
+        run = await builder.begin(chain())
+        for name in "abc":
+            await run.run(name)
+        await run.end()
+        bare = await seen(builder, run)
+
+        def commit() -> None:
+            store = EngineStateStore(run.run_dir.engine_state)
+            number, folder = store.begin_generation()
+            EngineStateStore(folder).save_manifest(1)
+            store.commit_generation(number)
+
+        await asyncio.to_thread(commit)
+        committed = await seen(builder, run)
+        pointer = run.run_dir.engine_state / "current"
+        pointer.write_text("../gen-0000")
+        malformed = await seen(builder, run)
+    assert bare.run.generation_dir is None
+    assert committed.run.generation_dir == "gen-0000"
+    assert malformed.run.generation_dir is None

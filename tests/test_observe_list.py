@@ -212,7 +212,7 @@ async def test_an_ended_run_is_looked_at_again_in_its_turn(tmp_path: Path) -> No
                 runs[1].run_dir.journal.unlink()
                 assert source.refresh() == frozenset()
                 changed: set[str] = set()
-                for _ in range(61):
+                for _ in range(121):
                     moments[0] += 1.0
                     changed |= source.refresh()
                 assert changed == {runs[1].session_id}

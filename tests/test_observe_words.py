@@ -105,7 +105,9 @@ def test_entries_are_sentences_with_something_to_do() -> None:
     for code, entry in EXPLANATIONS.items():
         assert entry.text.endswith("."), code
         assert entry.what_to_do.endswith("."), code
-        assert entry.text[0].isupper() or entry.text.startswith("checkpoint"), code
+        assert entry.text[0].isupper() or entry.text.startswith(
+            ("checkpoint", "lionagi")
+        ), code
         assert "|" not in entry.text + entry.what_to_do
 
 

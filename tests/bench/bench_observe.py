@@ -297,8 +297,8 @@ async def main():
     async with await StateDB.open(Path(sys.argv[1]), create=False) as db:
         began = time.monotonic()
         for tick in range(ticks):
+            name = f"o{tick}"
             for session in sessions:
-                name = f"o{tick * 5 % 200}"
                 events = [
                     Signal(kind=kind, operation_id=f"{name}-{part}", name=name,
                            at=time.time())
@@ -329,7 +329,7 @@ async def _burst(path: Path) -> tuple[float, float, int, int, float]:
         await builder.begin([], metadata=identity()) for _ in range(flows)
     ]
     observer = await asyncio.to_thread(Observer, [builder.home])
-    whole = {"total": 1000 // 5, "completed": 1000 // 5}
+    whole = {"total": ticks * 5, "completed": ticks * 5}
     done = asyncio.Event()
     finished = 0.0
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from heaveto.liveness import Liveness
-    from heaveto.observe.derive import Conclusion, KnownViews
+    from heaveto.observe.derive import Conclusion, Gate, KnownViews
     from heaveto.observe.fold import Fold
     from heaveto.observe.saved import Saved
     from heaveto.observe.snapshot import ControlView, LinkView, Notice, OperationView
@@ -41,6 +41,8 @@ __all__ = ["Facts", "Memory", "Place", "counted", "detail"]
 _WEDGED_AFTER_S = 30.0
 _WAITING_AFTER_S = 10.0
 _CLOCK_SLACK_S = 2.0
+_NO_NAME = "Session"
+"""What lionagi calls every session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,8 @@ class Place:
     has_dir: bool
     damaged_json: bool = False
     foreign: bool = False
+    generation_dir: str | None = None
+    """The committed generation of its engine state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ class Facts:
     superseded_by: str | None = None
     survivors: tuple[dict[str, object], ...] = ()
     has_row: bool = True
+    gate: Gate | None = None
+    """None: the controls and the phase tell whether it is closed."""
 
     @property
     def alive(self) -> bool | None:
@@ -113,7 +119,9 @@ def detail(facts: Facts, memory: Memory | None = None) -> RunDetail:
     row, fold, saved = facts.row, facts.fold, facts.saved
     status = stored_status(row.status)
     over = run_over(status, facts.alive)
-    gate = gate_of(facts.controls, row.current_phase)
+    gate = facts.gate
+    if gate is None:
+        gate = gate_of(facts.controls, row.current_phase)
     operations = operation_views(
         fold,
         saved,
@@ -214,7 +222,7 @@ def _summary(
         session_id=row.id,
         home=facts.place.home,
         source=facts.place.source,
-        name=row.name or row.playbook_name or row.agent_name,
+        name=_name(facts),
         status=stored_status(row.status) or row.status,
         state=conclusion.state,
         reason_code=conclusion.reason_code,
@@ -225,7 +233,7 @@ def _summary(
         confidence="sure" if conclusion.sure else "derived",
         nodes=nodes,
         checkpoint=checkpoint,
-        generation_dir=_text(metadata.get("generation_dir")),
+        generation_dir=facts.place.generation_dir,
         started_at=row.started_at if row.started_at is not None else row.created_at,
         ended_at=row.ended_at,
         deadline_at=_number(metadata.get("deadline_at")),
@@ -236,6 +244,20 @@ def _summary(
         pid=facts.process.pid,
         alive_why=facts.process.why,
     )
+
+
+def _name(facts: Facts) -> str | None:
+    """Return what people call a run.
+
+    lionagi names hardly any: what a run was asked for tells it from the others.
+    """
+    row = facts.row
+    if facts.place.source == "heaveto":
+        return row.name or row.playbook_name or row.agent_name
+    given = None if row.name == _NO_NAME else row.name
+    asked = None if facts.saved is None else facts.saved.title
+    named = row.user_label or row.playbook_name or given
+    return named or asked or row.agent_name or row.invocation_kind
 
 
 def _ended(conclusion: Conclusion) -> bool:

@@ -56,6 +56,11 @@ _WARNINGS = {
     "stale_result": 50,
     "never_landed": 45,
     "checkpoint_prefix": 30,
+    "verdict_differs": 30,
+    "li_refuses": 80,
+    "persistence_off": 55,
+    "terminal_write_lost": 70,
+    "spawn_ignored": 25,
 }
 
 
@@ -103,6 +108,10 @@ def rank(run: RunSummary) -> Rank:
 def _weight(run: RunSummary) -> int:
     """Return the highest weight of anything that is wrong with a run."""
     weight = _STATES.get(run.state, 0)
+    if run.state == RunState.UNKNOWN and any(
+        warning.code == "mirrored" for warning in run.warnings
+    ):
+        weight = 0  # it is not run from here, and nobody can do anything about it
     for warning in run.warnings:
         weight = max(weight, _WARNINGS.get(warning.code, 0))
     if run.nodes.get(OperationStatus.FAILED) and run.state != RunState.COMPLETED:

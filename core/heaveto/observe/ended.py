@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from heaveto.errors import ForeignOwnerError
 from heaveto.files import check_owner
 from heaveto.liveness import Liveness
-from heaveto.model import TERMINAL_RUN, OperationStatus, SignalKind, Verb
+from heaveto.model import TERMINAL_RUN, OperationStatus, RunStatus, SignalKind, Verb
 from heaveto.observe.assemble import Facts, Place, counted
 from heaveto.observe.derive import stored_status
 from heaveto.observe.fold import Fold
@@ -82,6 +82,7 @@ class EndedRuns:
         self._free = _FREE
         self._now = clock()
         self._runs = str(roster.home.runs)
+        self._native = roster.source == "heaveto"
         self._there = Place(
             home=str(roster.home.path),
             source=roster.source,
@@ -110,6 +111,8 @@ class EndedRuns:
             nodes = None
             if counts is not None and row.id == key and self._is_plain(row):
                 nodes = _nodes(counts.get(key))
+                if nodes is None and self._has_no_operations(row):
+                    nodes = {"total": 0}
             if nodes is None:
                 yield key, None, _NO_FILES
                 continue
@@ -122,11 +125,25 @@ class EndedRuns:
         return (
             stored_status(row.status) in TERMINAL_RUN
             and source_of(row) is None
+            and (self._native or row.status == RunStatus.COMPLETED)
             and row.metadata_raw is None
+            and not self._has_engine_state(row)
             and not any(
                 control.verb == Verb.MESSAGE
                 for control in self._roster.controls.get(row.id, ())
             )
+        )
+
+    def _has_engine_state(self, row: SessionRow) -> bool:
+        """Tell whether a run has a generation store, which the list names too."""
+        return row.run_id in self._roster.folders and os.path.lexists(
+            f"{self._runs}/{row.run_id}/engine_state"
+        )
+
+    def _has_no_operations(self, row: SessionRow) -> bool:
+        """Tell whether lionagi runs a session without a graph, or only copied it."""
+        return not self._native and (
+            row.run_id is None or row.invocation_kind not in ("flow", "play")
         )
 
     def _summary(

@@ -7,7 +7,9 @@ changed; the process is asked once a second. Blocking; one owner.
 from __future__ import annotations
 
 import os
+import stat
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from heaveto.errors import ForeignOwnerError, RunError
@@ -16,6 +18,7 @@ from heaveto.liveness import MACHINE, Liveness, judge
 from heaveto.model import TERMINAL_RUN, OperationStatus
 from heaveto.observe.assemble import Facts, Memory, Place, detail
 from heaveto.observe.derive import stored_status
+from heaveto.observe.engine import committed_generation
 from heaveto.observe.fold import Fold
 from heaveto.observe.unit import Unit
 from heaveto.runs import read_run_json
@@ -171,7 +174,7 @@ class Followed:
 
     def _place_now(self) -> Place:
         run = self.run_dir
-        has_dir = run is not None and run.path.is_dir()
+        has_dir = run is not None and _is_directory(str(run.path))
         return Place(
             home=str(self.home.path),
             source="lionagi" if self.home.source == "lionagi" else "heaveto",
@@ -179,6 +182,7 @@ class Followed:
             has_dir=has_dir,
             damaged_json=has_dir and run is not None and _is_damaged(run),
             foreign=run is not None and _is_foreign(self.home, run),
+            generation_dir=None if run is None else committed_generation(str(run.path)),
         )
 
     def snapshot(
@@ -195,23 +199,23 @@ class Followed:
             superseded_by: The run id that took it over.
             survivors: Living children of its dead runner.
         """
-        process = self._process or Liveness(alive=None, why="it was not asked for")
-        return detail(
-            Facts(
-                row=self.row,
-                place=self._place or self._place_now(),
-                fold=self.fold,
-                controls=self.controls,
-                saved=self.saved,
-                process=process,
-                now=self._clock(),
-                last_output_at=self._last_output(),
-                resumed_from=resumed_from,
-                superseded_by=superseded_by,
-                survivors=tuple(survivors),
-                has_row=self.has_row,
-            ),
-            self._memory,
+        facts = self._facts(resumed_from, superseded_by)
+        return detail(replace(facts, survivors=tuple(survivors)), self._memory)
+
+    def _facts(self, resumed_from: str | None, superseded_by: str | None) -> Facts:
+        """Return what was read of the run last."""
+        return Facts(
+            row=self.row,
+            place=self._place or self._place_now(),
+            fold=self.fold,
+            controls=self.controls,
+            saved=self.saved,
+            process=self._process or Liveness(alive=None, why="it was not asked for"),
+            now=self._clock(),
+            last_output_at=self._last_output(),
+            resumed_from=resumed_from,
+            superseded_by=superseded_by,
+            has_row=self.has_row,
         )
 
     def _last_output(self) -> float | None:
@@ -243,6 +247,14 @@ def _changed_at(run: RunDir, operation: str, name: str) -> float | None:
         return os.stat(run.operation(operation) / name, follow_symlinks=False).st_mtime
     except (OSError, RunError):
         return None
+
+
+def _is_directory(path: str) -> bool:
+    """Tell whether a path is a directory and no link to one."""
+    try:
+        return stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def _is_damaged(run: RunDir) -> bool:

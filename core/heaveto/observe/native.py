@@ -14,10 +14,12 @@ Blocking; one thread at a time.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from heaveto.errors import StateDBError
 from heaveto.liveness import MACHINE
@@ -33,7 +35,7 @@ from heaveto.observe.words import notice
 from heaveto.seal import unit_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from heaveto.liveness import Machine
     from heaveto.observe.snapshot import RunDetail, RunSummary
@@ -49,7 +51,7 @@ _COOLING_S = 5.0
 """An ended run is followed for so long, for what its runner writes last."""
 _REBUILT_S = 1.0
 """A run that goes on is concluded about anew at least so often: time passes."""
-_RECHECK_S = 60.0
+_RECHECK_S = 120.0
 """Every run of which nothing goes on is looked at once in this time."""
 
 
@@ -76,6 +78,9 @@ class _Listed:
 
 class NativeSource:
     """A home with a state database and run directories, read and never written."""
+
+    follower: ClassVar[type[Followed]] = Followed
+    """What follows one run; another kind of home has another one."""
 
     def __init__(
         self,
@@ -127,6 +132,12 @@ class NativeSource:
         Raises:
             StateDBError: The database cannot be read, and never could.
         """
+        if not self._listed:
+            with _uncollected():
+                return self._refresh(touched)
+        return self._refresh(touched)
+
+    def _refresh(self, touched: Collection[str] | None) -> frozenset[str]:
         roster = self._roster
         roster.sync()
         if not roster.readable:
@@ -340,7 +351,7 @@ class NativeSource:
         """Return the follower of a run; the last looked at is the last to be let go."""
         followed = self._followed.get(key)
         if followed is None or followed.has_row != has_row:
-            followed = self._followed[key] = Followed(
+            followed = self._followed[key] = self.follower(
                 self.home,
                 row,
                 clock=self._clock,
@@ -367,6 +378,18 @@ class NativeSource:
             superseded_by=superseded_by,
             survivors=_survivors(followed) if followed.dead else (),
         )
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Hold back the search for cycles: a first list only makes what stays."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _survivors(followed: Followed) -> tuple[dict[str, object], ...]:

@@ -39,21 +39,27 @@ class Relations:
         self._rows: Mapping[str, SessionRow] | None = None
         self._run_ids: dict[str, str] = {}
         self._heirs: dict[str, str] = {}
+        self._attempts: dict[str, list[str]] = {}
 
     def read(self, rows: Mapping[str, SessionRow]) -> None:
         """Take over all rows, the newest first; the same mapping changes nothing."""
         if rows is self._rows:
             return
         self._rows = rows
-        before = self._heirs
+        before, tried = self._heirs, self._attempts
         self._run_ids = {key: row.run_id for key, row in rows.items() if row.run_id}
-        self._heirs = {}
+        self._heirs, self._attempts = {}, {}
         for row in rows.values():
             source = source_of(row)
             if source is not None and row.run_id and _got_going(row):
                 self._heirs.setdefault(source, row.run_id)
+            elif source is not None and row.run_id and row.ended_at is not None:
+                self._attempts.setdefault(source, []).append(row.run_id)
         for key in before.keys() | self._heirs.keys():
             if before.get(key) != self._heirs.get(key):
+                self.moved.add(key)
+        for key in tried.keys() | self._attempts.keys():
+            if tried.get(key) != self._attempts.get(key):
                 self.moved.add(key)
 
     def look(self, database: BulkDB, row: SessionRow) -> None:
@@ -66,16 +72,24 @@ class Relations:
             if other is not None and other.run_id:
                 self._run_ids[source] = other.run_id
         self._heirs.pop(row.id, None)
+        self._attempts.pop(row.id, None)
         for heir in database.continuing(row.id):
-            if heir.run_id and source_of(heir) == row.id and _got_going(heir):
-                self._heirs[row.id] = heir.run_id
-                break
+            if not heir.run_id or source_of(heir) != row.id:
+                continue
+            if _got_going(heir):
+                self._heirs.setdefault(row.id, heir.run_id)
+            elif heir.ended_at is not None:
+                self._attempts.setdefault(row.id, []).append(heir.run_id)
 
     def of(self, row: SessionRow) -> tuple[str | None, str | None]:
         """Return the run ids a run continues and is continued by."""
         source = source_of(row)
         resumed_from = None if source is None else self._run_ids.get(source)
         return resumed_from, self._heirs.get(row.id)
+
+    def attempts(self, row: SessionRow) -> tuple[str, ...]:
+        """Return the run ids of resumes of a run that ended before they began."""
+        return tuple(self._attempts.get(row.id, ()))
 
     def told(self, key: str) -> None:
         """Note that a run is shown with its present heir."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from heaveto.observe.bulk import Mark
     from heaveto.runs import Home
-    from heaveto.statedb import ControlRow
+    from heaveto.statedb import ControlRow, Schema
 
 __all__ = ["Roster"]
 
@@ -51,6 +51,7 @@ class Roster:
             are new, or that are gone.
         error: Why the database could not be read the last time.
         read_at: When it could be read last, epoch seconds.
+        schema: What the database says about itself, as last opened.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Roster:
         self.error: StateDBError | None = None
         self.read_at: float | None = None
         self._clock, self._monotonic = clock, monotonic
+        self.schema: Schema | None = None
         self._database: BulkDB | None = None
         self._marks: dict[str, Mark] = {}
         self._stored: dict[str, SessionRow] = {}
@@ -111,7 +113,7 @@ class Roster:
             database = BulkDB.open(self.home.state_db)
             assert isinstance(database, BulkDB)
             self._database = database
-        schema = self._database.schema
+        self.schema = schema = self._database.schema
         if schema.lineage == LINEAGE and (schema.version or 0) > VERSION:
             self.close()
             raise StateDBError(

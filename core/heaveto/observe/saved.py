@@ -33,6 +33,7 @@ _STATUSES = {
     "failed": OperationStatus.FAILED,
     "pending": OperationStatus.PENDING,
 }
+_TITLE = 200
 _NO_TIME = 2.0**53
 """No time is as late as this; an integer beyond it may not even fit a float."""
 _MATCH_S = 5.0
@@ -52,6 +53,9 @@ class SavedOutcome:
     assignee: str | None = None
     parent_id: str | None = None
     escalated_from: str | None = None
+    asks: bool = False
+    """The answer of a spawned operation holds a request for another one, by lionagi's
+    name for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,8 @@ class Saved:
     """Agent ids by planned operation id, where the plan names them."""
     assignees: Mapping[str, str] = field(default_factory=dict)
     """Workers by agent id."""
+    title: str | None = None
+    """The beginning of what the run was asked for."""
     saved_at: float | None = None
     files: UnitIdentity = (None, None)
     """Base and journal as they were when this was read of them."""
@@ -200,6 +206,7 @@ class StateReader:
             messages=self._messages(state.get("flow_context")),
             agent_of={item.node_id: item.agent_id for item in plan if item.node_id},
             assignees={item.agent_id: item.assignee for item in plan if item.assignee},
+            title=_title(state.get("prompt")),
             saved_at=max((file[3] / 1e9 for file in files if file), default=None),
             files=files,
         )
@@ -258,6 +265,14 @@ def _with_count(view: CheckpointView, count: int) -> CheckpointView:
     )
 
 
+def _title(prompt: object) -> str | None:
+    """Return the first line of a prompt that says anything, cut."""
+    if not isinstance(prompt, str):
+        return None
+    lines = (line.strip() for line in prompt[:4096].splitlines())
+    return next((line[:_TITLE] for line in lines if line), None)
+
+
 def _objects(value: object) -> Iterable[dict[str, object]]:
     """Return the objects of a list; the loader has refused what must not be there."""
     if isinstance(value, list):
@@ -307,6 +322,7 @@ def _outcome(entry: object, *, spawned: bool) -> SavedOutcome | None:
         assignee=_text(entry, "assignee"),
         parent_id=_text(entry, "parent_id"),
         escalated_from=emitter,
+        asks=isinstance(response, str) and '"spawn_request"' in response,
     )
 
 

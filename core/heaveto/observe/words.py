@@ -141,6 +141,14 @@ run_json_damaged | Its run.json cannot be read. | heaveto doctor names the file;
 row_damaged | A part of its row is no valid JSON and was left out. | heaveto doctor looks for the cause.
 clock_odd | Its times do not fit together: a clock was set. Lengths of time are not to be trusted. | Nothing; order follows the sequence numbers.
 signals_gap | The flow could not write its log for a while, so steps may be missing from the picture. Saved results are not affected. | Compare with heaveto inspect RUN.
+verdict_differs | What the run says it came to and what became of its operations differ. | heaveto show RUN names the operations; the reason is in the text.
+li_refuses | lionagi will refuse to resume it: it spawned, and lionagi gives planned operations new ids on a resume, so a spawn's parent is not found. Its message names the wrong cause. | heaveto resume RUN --dry-run tells the rest; start the flow anew. The results so far are in heaveto logs RUN.
+persistence_off | Saving was switched off for this run, so nothing of it survives and it cannot be resumed. | Let the flow end; heaveto doctor looks for the cause.
+terminal_write_lost | It ended and could not write that into its row, which says running for ever. | li kill ends the row.
+spawn_ignored | A spawned operation asked for another one, and lionagi ignored it without a word. | Plan it as an operation of its own.
+resume_attempts | Resumes of it were refused or only tried; each left a session that did nothing. | heaveto ls --all lists them.
+did_nothing | A refused resume, or a dry run of one: no operation ran. | Nothing; heaveto ls hides it without --all.
+mirrored | Another program runs it, or ran it; lionagi only keeps a copy. It takes no controls. | Look with the program that runs it.
 foreign_owner | Another user owns its files, or others may write to them; it can be looked at but not resumed. | Correct owner and mode of the home and the run directory.
 """
 _HOMES = """
@@ -153,6 +161,8 @@ db_corrupt | The state database is damaged or is none. | Put back a copy; checkp
 db_readonly | There is no permission to read the state database. | Correct owner and mode of the home.
 db_full | The disk is full. | Free space.
 db_error | The state database cannot be read. | heaveto doctor looks for the cause.
+schema_newer | The home was written by a newer lionagi; what is new in it is not shown. | Use a newer heaveto; controls may not be taken.
+schema_partial | The home was written by an older lionagi, and less of its runs can be told. | Nothing; lionagi brings its database up to date when it runs.
 polling | This file system gives no notice of changes, so files are looked at again and again. | Nothing; changes show within two seconds.
 watch_limited | The system's limit of file watches is reached, so files are looked at again and again. | Raise fs.inotify.max_user_watches, or nothing.
 source_unsupported | This kind of home cannot be read by this version. | Use the program that wrote it.
