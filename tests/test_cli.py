@@ -346,10 +346,13 @@ def test_a_reader_that_goes_away_is_no_error(heaveto: Program) -> None:
     assert done.stderr == b""
 
 
-def test_a_full_disk_behind_stdout_is_said(heaveto: Program) -> None:
+@pytest.mark.parametrize("words", [("ls",), ("ls", "--json"), ("show", "x", "--json")])
+def test_a_full_disk_behind_stdout_is_said(
+    heaveto: Program, words: tuple[str, ...]
+) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*COMMAND, "ls", "--json"],
+            [*COMMAND, *words],
             stdout=full,
             stderr=subprocess.PIPE,
             env=heaveto.environment,

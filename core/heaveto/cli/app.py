@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heaveto.cli.exits import Exit, for_error
-from heaveto.cli.output import Output, OutputClosed
+from heaveto.cli.output import Output, OutputClosed, OutputError
 from heaveto.cli.scope import Scope, common_options
 from heaveto.errors import HeavetoError, UsageError
 
@@ -178,6 +178,9 @@ def main(
         return _run(words, scope)
     except OutputClosed:
         return Exit.PIPE_CLOSED
+    except OutputError as error:
+        output.note(f"heaveto: {error.message}")
+        return Exit.FAILED
 
 
 def _run(words: list[str], scope: Scope) -> int:
@@ -187,6 +190,8 @@ def _run(words: list[str], scope: Scope) -> int:
         _check_folder()
         code = root.main(words, prog_name="heaveto", standalone_mode=False, obj=scope)
         output.flush()
+    except (OutputClosed, OutputError):
+        raise
     except HeavetoError as error:
         output.refuse(error)
         return for_error(error, scope.verb)
@@ -195,8 +200,6 @@ def _run(words: list[str], scope: Scope) -> int:
         return Exit.REFUSED
     except (KeyboardInterrupt, click.Abort):
         return Exit.ABORTED
-    except OutputClosed:
-        raise
     except Exception as error:
         return _internal(error, output)
     return int(code) if isinstance(code, int) else Exit.OK

@@ -9,7 +9,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from heaveto.cli.output import OutputError
 from heaveto.errors import (
     CheckpointError,
     FlowResumeError,
@@ -81,7 +80,7 @@ def for_error(error: HeavetoError, verb: str | None) -> Exit:
     """
     if isinstance(error, HomeError) or error.code == "worker_unusable":
         return Exit.UNUSABLE
-    if isinstance(error, CheckpointError | OutputError | FlowResumeError):
+    if isinstance(error, CheckpointError | FlowResumeError):
         return Exit.FAILED
     if isinstance(error, StateDBError):
         return Exit.REFUSED if verb in CONTROL_VERBS else Exit.UNUSABLE
