@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from heaveto.errors import HomeError, StateDBError, TargetError
 from heaveto.homes import open_home
 from heaveto.model import TERMINAL_RUN
+from heaveto.observe.lionagi import LionagiSource
 from heaveto.observe.native import NativeSource
 from heaveto.observe.unopened import UnopenedHome
 from heaveto.runs import Home
@@ -92,9 +93,8 @@ class Observer:
         for home in homes:
             try:
                 opened = home if isinstance(home, Home) else open_home(home)
-                source: RunSource = NativeSource(
-                    opened, clock=clock, monotonic=monotonic
-                )
+                kind = LionagiSource if opened.kind == "lionagi" else NativeSource
+                source: RunSource = kind(opened, clock=clock, monotonic=monotonic)
             except HomeError as error:
                 failures.append(error)
                 path = home.path if isinstance(home, Home) else home

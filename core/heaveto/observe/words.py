@@ -142,7 +142,7 @@ row_damaged | A part of its row is no valid JSON and was left out. | heaveto doc
 clock_odd | Its times do not fit together: a clock was set. Lengths of time are not to be trusted. | Nothing; order follows the sequence numbers.
 signals_gap | The flow could not write its log for a while, so steps may be missing from the picture. Saved results are not affected. | Compare with heaveto inspect RUN.
 verdict_differs | What the run says it came to and what became of its operations differ. | heaveto show RUN names the operations; the reason is in the text.
-li_refuses | lionagi will refuse to resume it: it spawned, and lionagi gives planned operations new ids on a resume, so a spawn's parent is not found. Its message names the wrong cause. | heaveto resume RUN --dry-run tells the rest; start the flow anew. The results so far are in heaveto logs RUN.
+li_refuses | A resume by lionagi will be refused: the run spawned, and lionagi gives planned operations new ids on a resume, so a spawn's parent is not found. Its message names the wrong cause. | heaveto resume RUN --dry-run tells the rest; start the flow anew. The results so far are in heaveto logs RUN.
 persistence_off | Saving was switched off for this run, so nothing of it survives and it cannot be resumed. | Let the flow end; heaveto doctor looks for the cause.
 terminal_write_lost | It ended and could not write that into its row, which says running for ever. | li kill ends the row.
 spawn_ignored | A spawned operation asked for another one, and lionagi ignored it without a word. | Plan it as an operation of its own.
