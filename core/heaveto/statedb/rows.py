@@ -79,6 +79,8 @@ class SessionRow:
     last_message_at: float | None = None
     status_reason_code: str | None = None
     status_reason_summary: str | None = None
+    status_evidence_refs: object = None
+    user_label: str | None = None
 
     @property
     def poller(self) -> str | None:
@@ -240,6 +242,8 @@ SESSION_COLUMNS = (
     Column("last_message_at", _time),
     Column("status_reason_code"),
     Column("status_reason_summary", _text, 65_536),
+    Column("status_evidence_refs", _json, 65_536),
+    Column("user_label"),
 )
 CONTROL_COLUMNS = (
     Column("id", _word),
@@ -307,6 +311,7 @@ def session_row(values: Values) -> SessionRow:
     raw = _object(fields, "node_metadata")
     _plain_json(fields, "artifact_contract_json")
     _plain_json(fields, "artifact_verification_json")
+    _plain_json(fields, "status_evidence_refs")
     return SessionRow(metadata_raw=raw, **fields)
 
 
