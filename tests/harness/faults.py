@@ -52,7 +52,7 @@ class Fault:
 
     at: int
     act: str
-    """``kill``, ``fail``, ``short`` or ``swap``."""
+    """``kill``, ``fail``, ``odd``, ``short``, ``swap``, or ``note`` (tell only)."""
     when: str = "before"
     """``before`` or ``after`` the call's effect."""
     error: int = 0
@@ -163,6 +163,8 @@ class FaultyOs(Os):
             self._kill()
         elif fault.act == "fail":
             raise OSError(fault.error, os.strerror(fault.error))
+        elif fault.act == "odd":
+            raise ZeroDivisionError
         elif fault.act == "swap":
             self._swap(*fault.what.split())
 
