@@ -302,6 +302,20 @@ def test_str_is_asked_once_and_eq_never() -> None:
             assert Counted.asked == 1
 
 
+def test_a_str_that_changes_its_own_container() -> None:
+    live: dict[str, Any] = {}
+
+    class Meddler:
+        def __str__(self) -> str:
+            live[f"more{len(live)}"] = 1
+            return "m"
+
+    live["m"] = Meddler()
+    with pytest.raises(CheckpointValueError) as caught:
+        freeze(live)
+    assert caught.value.reason == "serialization"
+
+
 def test_a_class_that_pretends_is_taken_by_its_type() -> None:
     pretender = Mock(spec=str)
     pretender.configure_mock(__str__=lambda _: "mock")

@@ -92,6 +92,9 @@ def freeze(
         raise _explained(found) from None
     except RecursionError:
         raise CheckpointValueError("depth", "$", "nested too deeply") from None
+    except RuntimeError:  # a __str__ that changes what is being captured
+        text = "it changed while it was captured"
+        raise CheckpointValueError("serialization", "$", text) from None
 
 
 def _explained(found: Refusal) -> CheckpointValueError:
@@ -164,7 +167,12 @@ class _Capture:
         made: list[Frozen] = []
         try:
             for item, old in zip(live, olds, strict=True):
-                if item is old and type(item) in SCALARS:
+                kind = type(item)
+                if kind is dict:  # straight on, to keep the stack low
+                    made.append(self.object(item, old, depth + 1))
+                elif kind is list:
+                    made.append(self.array(item, old, depth + 1))
+                elif item is old and kind in SCALARS:
                     made.append(item)
                 else:
                     made.append(self.value(item, old, depth + 1))
@@ -327,11 +335,18 @@ class _Capture:
             if name in made:
                 raise Refusal("key_collision", "two member names become the same")
             before = olds.get(name, _MISSING)
-            if item is before and type(item) in SCALARS:
+            kind = type(item)
+            if item is before and kind in SCALARS:
                 made[name] = item
                 continue
             try:
-                made[name] = new = self.value(item, before, depth + 1)
+                if kind is dict:  # straight on, to keep the stack low
+                    new = self.object(item, before, depth + 1)
+                elif kind is list:
+                    new = self.array(item, before, depth + 1)
+                else:
+                    new = self.value(item, before, depth + 1)
+                made[name] = new
             except Refusal as found:
                 raise found.inside(name, live) from None
             changed = changed or new is not before

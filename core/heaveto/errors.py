@@ -38,6 +38,7 @@ __all__ = [
     "IncompatibleEngineStateError",
     "LockHeldError",
     "OperationError",
+    "PatchError",
     "RunError",
     "StateDBError",
     "TargetError",
@@ -286,6 +287,24 @@ class CheckpointValueError(CheckpointError, ValueError):
         super().__init__(f"{path}: {text}", code=reason)
         self.reason: CheckpointValueReason = reason
         self.path = path
+
+
+class PatchError(CheckpointError):
+    """A patch of a flow context is refused; nothing of it was applied.
+
+    Codes: ``patch_invalid`` (its shape, a pointer's syntax, the rule of the root) and
+    ``patch_conflict`` (it does not apply to this context).
+
+    Attributes:
+        op_index: Which operation, from 0; None when the patch is no list.
+    """
+
+    default_code = "patch_invalid"
+
+    def __init__(self, code: str, op_index: int | None) -> None:
+        """Keep the position; nothing of the content."""
+        super().__init__(f"patch refused: {code}, operation {op_index}", code=code)
+        self.op_index = op_index
 
 
 class CheckpointPersistenceError(CheckpointError):

@@ -112,9 +112,15 @@ def normalize(value: object) -> Json:
 def thaw(frozen: Frozen) -> Json:
     """Return a fresh plain value; changing it changes nothing else."""
     if is_object(frozen):
-        return {name: thaw(item) for name, item in object_items(frozen).items()}
+        return {
+            name: item if type(item) in SCALARS else thaw(item)
+            for name, item in object_items(frozen).items()
+        }
     if is_array(frozen):
-        return [thaw(item) for item in array_items(frozen)]
+        return [
+            item if type(item) in SCALARS else thaw(item)
+            for item in array_items(frozen)
+        ]
     return frozen
 
 
@@ -169,7 +175,7 @@ def weight(frozen: Json | Frozen, limit: int = 1 << 62) -> int:
             if total >= limit:
                 break
         return total
-    return 8
+    return len(repr(frozen))
 
 
 # --- reading

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from heaveto.checkpoint import patch
 from heaveto.checkpoint.loader import Loaded, load_checkpoint
-from heaveto.checkpoint.patch import PatchError
 from heaveto.checkpoint.report import (
     Reason,
     ReasonCode,
@@ -27,7 +26,9 @@ from heaveto.errors import (
     CheckpointRefused,
     CheckpointValueError,
     CheckpointVersionError,
+    PatchError,
 )
+from heaveto.frozen import is_object
 from heaveto.jsonvalue import freeze, normalize, thaw
 
 if TYPE_CHECKING:
@@ -74,19 +75,23 @@ def diff(old: object, new: object) -> list[dict[str, Json]]:
     """Return the patch that turns one context into another.
 
     Args:
-        old: The earlier value; normalised first, as a checkpoint would.
-        new: The later value; likewise.
+        old: The earlier object; normalised first, as a checkpoint would.
+        new: The later one; likewise.
 
     Returns:
         Operations with plain values; empty when both mean the same JSON.
 
     Raises:
-        CheckpointValueError: A value cannot be captured.
+        CheckpointValueError: A value cannot be captured, or is no object.
     """
     before = freeze(old)
+    after = freeze(new, before)
+    if not is_object(before) or not is_object(after):
+        text = "only an object can be a flow context"
+        raise CheckpointValueError("serialization", "$", text)
     return [
         {name: thaw(part) for name, part in op.items()}
-        for op in patch.diff(before, freeze(new, before))
+        for op in patch.diff(before, after)
     ]
 
 

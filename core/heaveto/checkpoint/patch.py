@@ -21,14 +21,14 @@ from operator import is_
 from typing import TYPE_CHECKING, TypeAlias
 
 from heaveto.checkpoint.alignment import align
-from heaveto.errors import CheckpointError
+from heaveto.errors import PatchError
 from heaveto.frozen import Chunk, Wide, array_items, is_array, is_object, object_items
 from heaveto.jsonvalue import Frozen, Json, same, weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Editing", "Op", "PatchError", "apply", "check", "diff"]
+__all__ = ["Editing", "Op", "apply", "check", "diff"]
 
 Op: TypeAlias = dict[str, Frozen]
 """An operation whose value, where it has one, is frozen."""
@@ -46,23 +46,6 @@ _MEMBERS = {
     "remove": {"op", "path"},
     "replace": {"op", "path", "value"},
 }
-
-
-class PatchError(CheckpointError):
-    """A patch is refused; the document is as it was.
-
-    Attributes:
-        code: ``patch_invalid`` (shape, pointer syntax, root rule) or ``patch_conflict``
-            (it does not apply to this document).
-        op_index: Which operation, from 0; None when the patch is no list.
-    """
-
-    default_code = "patch_invalid"
-
-    def __init__(self, code: str, op_index: int | None) -> None:
-        """Keep the position; nothing of the content."""
-        super().__init__(f"patch refused: {code}, operation {op_index}", code=code)
-        self.op_index = op_index
 
 
 # --- writing
@@ -369,7 +352,7 @@ class Editing:
 
         A copy says what its original says, so it needs no way back.
         """
-        if type(box) is not dict and type(box) is not list:
+        if not isinstance(box, (dict, list)):
             return None
         if self._copies is None or id(box) in self._copies:
             return box
@@ -380,15 +363,16 @@ class Editing:
     def _step(self, box: Json, tokens: list[str], op: Json) -> bool:
         """Follow all tokens but the last, then change what the last one names."""
         for token in tokens[:-1]:
-            place = token if type(box) is dict else _index(token, len(box) - 1)
-            if place is None or (type(box) is dict and place not in box):
+            keyed = isinstance(box, dict)
+            place = token if keyed else _index(token, len(box) - 1)
+            if place is None or (keyed and place not in box):
                 return False
             inner = self._own(box[place])
             if inner is None:
                 return False
             box[place] = inner
             box = inner
-        if type(box) is dict:
+        if isinstance(box, dict):
             return self._change_object(box, tokens[-1], op)
         return self._change_array(box, tokens[-1], op)
 

@@ -40,6 +40,7 @@ from heaveto.checkpoint.state import (
     State,
     read_entry,
 )
+from heaveto.errors import PatchError
 from heaveto.jsonvalue import (
     Frozen,
     Json,
@@ -314,7 +315,7 @@ def _patch_of(record: dict[str, Json]) -> list[Json] | None:
         raise RecordError(ReasonCode.RECORD_INVALID_FIELD)
     try:
         patches.check(ops)
-    except patches.PatchError as error:
+    except PatchError as error:
         raise RecordError(ReasonCode.PATCH_INVALID, op_index=error.op_index) from None
     return ops
 
@@ -410,7 +411,7 @@ class Replay:
         folding = self._folding
         try:
             folding.context = self._editing.apply(folding.context, ops)
-        except patches.PatchError as error:
+        except PatchError as error:
             raise RecordError(
                 ReasonCode.PATCH_CONFLICT, op_index=error.op_index
             ) from None
