@@ -496,6 +496,32 @@ def test_a_console_that_is_not_installed_is_78(
     assert "not installed" in err
 
 
+def test_bytes_that_are_no_text_are_refused_where_text_is_needed(
+    heaveto: Program, tmp_path: Path
+) -> None:
+    odd = os.fsdecode(b"\xff")
+    for words, code in (
+        (("show", odd), 2),
+        (("ctl", "pause", odd), 2),
+        (("ctl", "resolve", odd, "--as", "applied"), 2),
+        (("ls", "--find", odd), 0),
+        (("ls", "--home", odd), 78),
+        (("explain", odd), 2),
+        (("run", f"{odd}.toml"), 2),
+        (("inspect", f"{odd}/x"), 1),
+    ):
+        answer = heaveto(*words)
+        assert answer.code == code, (words, answer)
+    flow = tmp_path / odd / "f.toml"
+    flow.parent.mkdir()
+    flow.write_text(
+        '[flow]\nname="x"\n[workers.w]\nkind="scripted"\nreplies=[{response=1}]\n'
+        '[[operations]]\nid="a"\nworker="w"\ninstruction="x"\n'
+    )
+    assert heaveto("run", flow, "--json").json["status"] == "completed"
+    assert heaveto("run", flow, "--save", odd).code == 2
+
+
 def test_a_working_folder_that_is_gone_is_said(heaveto: Program) -> None:
     shell = f"mkdir gone && cd gone && rmdir ../gone && {' '.join(COMMAND)} ls"
     done = subprocess.run(

@@ -118,6 +118,10 @@ def writing_home(homes: Sequence[Home]) -> Home:
 def open_home(path: Path) -> Home:
     """Return a home with its kind; see :func:`home_kind`."""
     absolute = Path(os.path.abspath(path))
+    try:
+        str(absolute).encode()
+    except UnicodeEncodeError:  # it stands in rows and in JSON
+        raise HomeError(f"the path of a home must be UTF-8: {absolute}") from None
     return Home(absolute, home_kind(absolute))
 
 

@@ -30,7 +30,7 @@ __all__ = ["Target", "check_target", "resolve_target"]
 
 Kind = Literal["run", "session", "invocation", "play"]
 
-_MALFORMED = re.compile(r"[\x00-\x1f\x7f/]|^[-.]|^$")
+_MALFORMED = re.compile(r"[\x00-\x1f\x7f/\ud800-\udfff]|^[-.]|^$")
 _RUN_PREFIX = re.compile(r"\d{8}T.", re.ASCII)
 _LENGTH = 200
 _SHOWN = 10

@@ -109,6 +109,8 @@ def run(
     from heaveto.flowfile import Flow as LoadedFlow
     from heaveto.runner import Options, parse_notify
 
+    if save is not None:
+        _check_text(save)
     scope.output.quiet = quiet
     scope.output.json |= announce
     loaded = LoadedFlow.load(flow)
@@ -128,6 +130,18 @@ def run(
     if detach or console:
         return _start(scope, console=console)
     return _foreground(scope, loaded, options, hook, announce=announce)
+
+
+def _check_text(folder: Path) -> None:
+    """Refuse a folder whose name could not stand in a row or in JSON.
+
+    Raises:
+        UsageError: It is no UTF-8.
+    """
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UsageError("--save: the folder's name must be UTF-8") from None
 
 
 def _start(scope: Scope, *, console: bool) -> int:
