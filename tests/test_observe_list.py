@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from harness.homes import Builder, Operation, multiply
 from heaveto.checkpoint import loader
 from heaveto.liveness import identity
-from heaveto.model import RunState, RunStatus, SignalKind
+from heaveto.model import RunState, RunStatus, Signal, SignalKind
 from heaveto.observe import Observer
 from heaveto.observe.attention import SORT_KEYS, Group, arrange, rank
 from heaveto.observe.native import NativeSource
@@ -254,6 +254,93 @@ async def test_a_home_that_goes_away_and_comes_back(tmp_path: Path) -> None:
             assert view.problem.code == "db_missing"
 
     await asyncio.to_thread(look)
+
+
+async def test_another_database_in_the_same_place_is_read_from_the_start(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path) as builder:
+        run = await builder.begin([Operation("a"), Operation("b")], metadata=identity())
+        await run.run("a")
+        await run.close()
+    backup = tmp_path / "backup.db"
+    shutil.copy(builder.home.state_db, backup)
+    again = await Builder.open(tmp_path / "home", start=builder.now)
+    await again.db.emit_signals(
+        run.session_id,
+        [
+            Signal(kind=K.STARTED, operation_id=run.id("b"), name="b", at=again.tick()),
+            Signal(kind=K.FAILED, operation_id=run.id("b"), name="b", at=again.tick()),
+        ],
+    )
+    await again.close()
+
+    def look() -> tuple[dict[str, int], dict[str, int]]:
+        with Observer([builder.home]) as observer:
+            [before] = observer.list_runs()
+            backup.replace(builder.home.state_db)
+            [after] = observer.list_runs()
+            return before.nodes, after.nodes
+
+    before, after = await asyncio.to_thread(look)
+    assert before == {"total": 2, "completed": 1, "failed": 1}
+    assert after == {"total": 2, "completed": 1, "queued": 1}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_looks_in_between_change_nothing(tmp_path: Path, seed: int) -> None:
+    """An observer that looks all the time ends at what one sees who looks once."""
+    chance = random.Random(seed)
+    moments = [100.0]
+    async with built(tmp_path) as builder:
+        source = NativeSource(builder.home, monotonic=lambda: moments[0])
+        runs: list[RunUnderWay] = []
+        try:
+            for _ in range(40):
+                deed = chance.choice(["begin", "signal", "save", "end", "edit", "wait"])
+                if deed == "begin" or not runs:
+                    operations = [Operation("a"), Operation("b", ("a",))]
+                    runs.append(await builder.begin(operations, metadata=identity()))
+                run = chance.choice(runs)
+                if deed == "signal":
+                    kind = chance.choice([K.STARTED, K.COMPLETED, K.FAILED, K.PAUSED])
+                    await run.emit(kind, chance.choice("ab"))
+                elif deed == "save":
+                    await run.save(chance.choice("ab"))
+                elif deed == "end":
+                    runs.remove(run)
+                    await run.end()
+                elif deed == "edit":  # by somebody who leaves updated_at as it is
+                    await asyncio.to_thread(edit, builder, run, f"name {moments[0]}")
+                moments[0] += chance.choice([0.01, 0.5, 1.5, 10.0])
+                if chance.random() < 0.7:
+                    await asyncio.to_thread(source.refresh, frozenset())
+            moments[0] += 300.0
+            for _ in range(3):
+                await asyncio.to_thread(source.refresh)
+                moments[0] += 5.0
+
+            def compare() -> None:
+                with Observer([builder.home]) as fresh:
+                    expected = {one.session_id: told(one) for one in fresh.list_runs()}
+                assert {
+                    one.session_id: told(one) for one in source.listed()
+                } == expected
+                assert [one.session_id for one in source.listed()] == list(expected)
+
+            await asyncio.to_thread(compare)
+        finally:
+            await asyncio.to_thread(source.close)
+            for run in runs:
+                await run.close()
+
+
+def edit(builder: Builder, run: RunUnderWay, name: str) -> None:
+    with sqlite3.connect(builder.home.state_db) as db:
+        db.execute(
+            "UPDATE sessions SET current_phase = ? WHERE id = ?", [name, run.session_id]
+        )
+    db.close()
 
 
 async def test_a_locked_database_keeps_what_was_read(tmp_path: Path) -> None:

@@ -13,10 +13,34 @@ from heaveto.model import SignalKind
 from heaveto.statedb import ReadDB, SessionRow
 from heaveto.statedb.rows import SESSION_COLUMNS, session_row
 
-__all__ = ["BulkDB", "Counts", "Mark"]
+__all__ = ["BulkDB", "Counts", "Mark", "Stamp"]
 
 Mark = tuple[object, ...]
 """What differs when a session row was changed: time, status, phase, sizes."""
+
+
+class Stamp(NamedTuple):
+    """What differs once any session or control was changed.
+
+    Attributes:
+        sessions: Of the sessions; empty where they have no ``updated_at``.
+        controls: Of the controls.
+    """
+
+    sessions: Mark
+    controls: Mark
+
+    @property
+    def rows(self) -> int:
+        """How many sessions there are."""
+        count = self.sessions[0] if self.sessions else 0
+        return count if isinstance(count, int) else 0
+
+    @property
+    def newest(self) -> float | None:
+        """The newest ``updated_at``; None when nothing says one."""
+        newest = self.sessions[1] if self.sessions else None
+        return newest if isinstance(newest, int | float) else None
 
 
 class Counts(NamedTuple):
@@ -35,19 +59,20 @@ class Counts(NamedTuple):
 class BulkDB(ReadDB):
     """A state database with the queries of a list."""
 
-    def stamp(self) -> Mark:
+    def stamp(self) -> Stamp:
         """Return a value that differs once any session or control was changed."""
-        parts: list[object] = []
+        sessions: Mark = ()
+        controls: Mark = ()
         if "updated_at" in self._has("sessions"):
-            parts += self._ask(
+            [sessions] = self._ask(
                 "SELECT count(*), max(updated_at), total(updated_at) FROM sessions"
             )
         if self._has("session_controls"):
-            parts += self._ask(
+            [controls] = self._ask(
                 "SELECT count(*), count(result), total(applied_at), total(claimed_at)"
                 " FROM session_controls"
             )
-        return tuple(parts)
+        return Stamp(sessions, controls)
 
     def marks(self) -> dict[str, Mark]:
         """Return every session's mark by its id, the most recently made first."""

@@ -105,6 +105,7 @@ class NativeSource:
         self._rotation = Rotation(_RECHECK_S, monotonic)
         self._followed: OrderedDict[str, Followed] = OrderedDict()
         self._live: set[str] = set()
+        self._epoch = 0
         self._cooling: dict[str, float] = {}
         self._listed: dict[str, _Listed] = {}
 
@@ -142,6 +143,11 @@ class NativeSource:
         roster.sync()
         if not roster.readable:
             return frozenset()
+        if roster.epoch != self._epoch:  # signals of another file begin at 1 again
+            self._epoch = roster.epoch
+            self._followed.clear()
+            self._listed.clear()
+            self._live.clear()
         self._relations.read(roster.rows)
         changed = self._let_go()
         ended = []

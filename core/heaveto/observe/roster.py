@@ -1,9 +1,10 @@
 """Which runs a home has: the rows of its database and the directories without one.
 
 Kept up to date at the price of what changed: nothing is read while the database's
-version stands still, one stamp tells whether any session or control moved, and only
-the rows that differ are read. A database that cannot be read leaves the roster as it
-was; one that is gone leaves the directories.
+version stands still, one stamp tells whether any session or control moved, and then the
+rows updated since are read. All rows are compared by their marks only now and then, for
+what was changed by somebody who does not say so in ``updated_at``. A database that
+cannot be read leaves the roster as it was; one that is gone leaves the directories.
 
 Blocking; one owner.
 """
@@ -24,16 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from heaveto.observe.bulk import Mark
+    from heaveto.observe.bulk import Mark, Stamp
     from heaveto.runs import Home
     from heaveto.statedb import ControlRow, Schema
 
 __all__ = ["Roster"]
 
-_SOME = 16
+_SOME = 64
 """Up to so many changed rows are read one by one."""
-_RESYNC_S = 2.0
-"""While the database changes, marks are compared at least so often."""
+_RESYNC_S = 3.0
+"""While the database changes, all rows are compared at least so often."""
+_SLACK_S = 0.001
+"""Rows updated so shortly before the newest one are read again."""
 _SETTLED_S = 1.0
 """A run directory is made before its row is; for so long it needs none."""
 
@@ -49,6 +52,7 @@ class Roster:
         signalled: Sessions that have new signals since the sync before.
         changed: Keys of runs whose row or controls differ since the sync before, that
             are new, or that are gone.
+        epoch: Moves when another database file is read than before.
         error: Why the database could not be read the last time.
         read_at: When it could be read last, epoch seconds.
         schema: What the database says about itself, as last opened.
@@ -68,6 +72,7 @@ class Roster:
         self.folders: frozenset[str] = frozenset()
         self.signalled: frozenset[str] = frozenset()
         self.changed: set[str] = set()
+        self.epoch = 0
         self.error: StateDBError | None = None
         self.read_at: float | None = None
         self._clock, self._monotonic = clock, monotonic
@@ -76,7 +81,7 @@ class Roster:
         self._marks: dict[str, Mark] = {}
         self._stored: dict[str, SessionRow] = {}
         self._orphans: dict[str, SessionRow] = {}
-        self._stamp: Mark | None = None
+        self._stamp: Stamp | None = None
         self._version: object = None
         self._synced_at = 0.0
         self._behind = False
@@ -149,19 +154,30 @@ class Roster:
     def _sync_database(self, database: BulkDB) -> None:
         version = database.data_version()
         file = _file(self.home.state_db)
-        if file != self._file:  # another file: nothing of what was read counts
-            self._file, self._marks, self._stamp, self._last_signal = file, {}, None, 0
+        if file != self._file:
+            self._begin_anew(file)
         if version != self._version or self._behind:
             now = self._monotonic()
             stamp = database.stamp()
-            if stamp != self._stamp or now - self._synced_at > _RESYNC_S:
+            if now - self._synced_at > _RESYNC_S or not self._read_recent(
+                database, stamp
+            ):
                 self._read_rows(database)
-                self._stamp, self._synced_at, self._behind = stamp, now, False
+                self._synced_at, self._behind = now, False
             else:
                 self._behind = True  # what no stamp shows is seen a little later
+            self._stamp = stamp
             found = database.signalled(self._last_signal)
             self.signalled, self._last_signal = found
         self._version = version
+
+    def _begin_anew(self, file: tuple[int, int] | None) -> None:
+        """Let go of what was read of another file that was here before."""
+        self._file = file
+        self.epoch += 1
+        self.changed |= self._stored.keys()
+        self._stored, self._marks, self.controls = {}, {}, {}
+        self._stamp, self._last_signal = None, 0
 
     def _without_database(self, error: StateDBError) -> None:
         """Let go of the rows when the file is gone; keep them when the home is.
@@ -176,26 +192,60 @@ class Roster:
             )
             return
         self.error = error if had_any else None
-        self.changed |= self._stored.keys()
-        self._marks, self._stored, self.controls = {}, {}, {}
-        self._stamp, self._last_signal = None, 0
+        if self._file is not None:
+            self._begin_anew(None)
+
+    def _read_recent(self, database: BulkDB, stamp: Stamp) -> bool:
+        """Read the rows that were updated since the look before, and controls.
+
+        Returns:
+            False when that does not account for what is there: compare all.
+        """
+        before = self._stamp
+        if before is None or before.newest is None:
+            return False
+        if stamp.sessions != before.sessions:
+            found = database.sessions(updated_after=before.newest - _SLACK_S)
+            self._take_over(found)
+            if len(self._stored) != stamp.rows:
+                return False
+        if stamp.controls != before.controls:
+            self._read_controls(database)
+        return True
+
+    def _take_over(self, found: Iterable[SessionRow]) -> None:
+        """Take over rows as they are now; new ones come first."""
+        new = {}
+        for row in found:
+            known = self._stored.get(row.id)
+            if known is None:
+                new[row.id] = row
+            elif known != row:
+                self._stored[row.id] = row
+            else:
+                continue
+            self._marks.pop(row.id, None)
+            self.changed.add(row.id)
+        if new:
+            order = sorted(new.values(), key=lambda row: row.created_at or 0.0)
+            self._stored = {row.id: row for row in reversed(order)} | self._stored
 
     def _read_rows(self, database: BulkDB) -> None:
-        """Read the rows that differ, and the controls."""
+        """Compare all rows by their marks, read those that differ, and controls."""
         marks = database.marks()
-        changed = [key for key, mark in marks.items() if self._marks.get(key) != mark]
-        found: Iterable[SessionRow | None]
-        if len(changed) > _SOME:
+        gone = self._stored.keys() - marks.keys()
+        self._stored = {
+            key: self._stored[key] for key in self._stored if key not in gone
+        }
+        differ = [key for key, mark in marks.items() if self._marks.get(key) != mark]
+        if len(differ) > max(_SOME, len(marks) // 4):
             found = database.sessions()
         else:
-            found = [database.session(key) for key in changed]
-        self.changed |= set(changed) | (self._stored.keys() - marks.keys())
-        fetched = {row.id: row for row in found if row is not None}
-        rows = {
-            **self._stored,
-            **{key: fetched[key] for key in changed if key in fetched},
-        }
-        self._stored = {key: rows[key] for key in marks if key in rows}
+            rows = (database.session(key) for key in differ)
+            found = [row for row in rows if row is not None]
+        self._take_over(found)
+        self._stored = {key: self._stored[key] for key in marks if key in self._stored}
+        self.changed |= gone
         self._marks = marks
         self._read_controls(database)
 
