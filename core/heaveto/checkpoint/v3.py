@@ -108,15 +108,14 @@ def record_line(
         entry: Encoded, so that it is encoded once for the journal and for every base.
         flow_context: From :func:`encode_patch`; None leaves the member out.
     """
-    head = b'{"version":3,"generation":"%b","seq":%d,"kind":"%b","entry":%b' % (
+    head = b'{"version":3,"generation":"%b","seq":%d,"kind":"%b","entry":' % (
         generation.encode(),
         seq,
         kind.encode(),
-        entry,
     )
     if flow_context is None:
-        return head + b"}\n"
-    return b'%b,"flow_context":%b}\n' % (head, flow_context)
+        return b"".join((head, entry, b"}\n"))
+    return b"".join((head, entry, b',"flow_context":', flow_context, b"}\n"))
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
