@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import datetime
 import decimal
 import enum
@@ -163,6 +164,16 @@ class Silent:
         return 5  # type: ignore[return-value]
 
 
+class Broken(dict[str, int]):
+    def items(self) -> Any:
+        raise OSError("secret")
+
+
+class Endless(list[int]):
+    def __iter__(self) -> Any:
+        raise KeyError("secret")
+
+
 def cyclic_list() -> list[Any]:
     inner: list[Any] = []
     inner.append({"again": inner})
@@ -216,6 +227,8 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({**{str(n): n for n in range(500)}, (): 1}, "bad_key", "$"),
     ({"out": [1, {"h": Loud()}]}, "serialization", "$.out[1].h"),
     ([Silent()], "serialization", "$[0]"),
+    ({"b": Broken(a=1)}, "serialization", "$.b"),
+    ([[Endless([1])]], "serialization", "$[0][0]"),
     ({"n": 10**MAX_DIGITS}, "serialization", "$.n"),
     ([0] * 200 + [-(10**5000)], "serialization", "$[200]"),
     ({10**5000: 1}, "serialization", "$"),
@@ -314,6 +327,24 @@ def test_a_str_that_changes_its_own_container() -> None:
     with pytest.raises(CheckpointValueError) as caught:
         freeze(live)
     assert caught.value.reason == "serialization"
+
+
+def test_a_str_that_empties_its_own_list() -> None:
+    for size in (5, 500):
+        live: list[Any] = []
+
+        class Emptying:
+            def __str__(self, live: list[Any] = live) -> str:
+                live.clear()
+                return "e"
+
+        live += [Emptying(), *range(size)]
+        frozen = freeze([0] * (size + 2))
+        with contextlib.suppress(CheckpointValueError):
+            freeze(live)
+        live += [Emptying(), *range(size)]
+        with contextlib.suppress(CheckpointValueError):
+            freeze(live, frozen)
 
 
 def test_a_class_that_pretends_is_taken_by_its_type() -> None:

@@ -92,7 +92,7 @@ def freeze(
         raise _explained(found) from None
     except RecursionError:
         raise CheckpointValueError("depth", "$", "nested too deeply") from None
-    except RuntimeError:  # a __str__ that changes what is being captured
+    except (RuntimeError, IndexError):  # a __str__ that changes what holds it
         text = "it changed while it was captured"
         raise CheckpointValueError("serialization", "$", text) from None
 
@@ -147,7 +147,7 @@ class _Capture:
     def array(self, live: Any, old: Frozen, depth: int) -> Frozen:
         """Capture a list or a tuple."""
         _enter(live, depth)
-        items = live if type(live) is list else list(live)
+        items = live if type(live) is list else _opened(list, live)
         wide = type(old) is Wide and not old.keyed
         if len(items) >= WIDE or (wide and len(items) >= WIDE // 2):
             return self.wide_array(items, old, depth)
@@ -166,7 +166,7 @@ class _Capture:
         """Capture members each of which has its counterpart."""
         made: list[Frozen] = []
         try:
-            for item, old in zip(live, olds, strict=True):
+            for item, old in zip(live, olds, strict=False):
                 kind = type(item)
                 if kind is dict:  # straight on, to keep the stack low
                     made.append(self.object(item, old, depth + 1))
@@ -323,7 +323,7 @@ class _Capture:
     def object(self, live: Any, old: Frozen, depth: int) -> Frozen:
         """Capture a dict."""
         _enter(live, depth)
-        source = live if type(live) is dict else dict(live.items())
+        source = live if type(live) is dict else _opened(dict, live)
         wide = type(old) is Wide and old.keyed
         if len(source) >= WIDE or (wide and len(source) >= WIDE // 2):
             return self.wide_object(source, old, depth)
@@ -488,6 +488,15 @@ def _enter(value: object, depth: int) -> None:
         refusal = Refusal("depth", f"nested deeper than {MAX_DEPTH} containers")
         refusal.around.append(id(value))
         raise refusal
+
+
+def _opened(kind: type, live: Any) -> Any:
+    """Return what a derived container gives when it is gone through, as json does."""
+    try:
+        return list(live) if kind is list else dict(live.items())
+    except Exception as error:  # whatever a foreign class raises
+        raised = f"{type(live).__name__} raised {type(error).__name__}"
+        raise Refusal("serialization", raised) from None
 
 
 def _chunks(old: Frozen) -> Sequence[Chunk]:

@@ -419,8 +419,4 @@ def array_items(value: Frozen) -> list[Frozen]:
 
 def object_items(value: Frozen) -> dict[str, Frozen]:
     """Return the members of a frozen or plain object; not to be changed."""
-    return (
-        value
-        if type(value) is dict
-        else dict(zip(value.keys(), value.items(), strict=True))
-    )
+    return value if type(value) is dict else dict(value.pairs())
