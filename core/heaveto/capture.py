@@ -23,6 +23,7 @@ from heaveto.frozen import (
     CHUNK,
     SCALARS,
     WIDE,
+    Builder,
     Chunk,
     Frozen,
     Refusal,
@@ -197,7 +198,7 @@ class _Capture:
             known += 1
         if at == count and known == len(chunks) and type(old) is Wide:
             return old
-        build = _Builder(chunks[:known])
+        build = Builder(chunks[:known])
         end, last = len(live), len(chunks)
         while known < last:
             at, paired = self.along(live, at, end, chunks[known], build, depth)
@@ -218,7 +219,7 @@ class _Capture:
         at: int,
         end: int,
         chunk: Chunk,
-        build: _Builder,
+        build: Builder,
         depth: int,
     ) -> tuple[int, bool]:
         """Capture live members along a chunk that may differ.
@@ -370,7 +371,7 @@ class _Capture:
             known += 1
         if at == len(live) and known == len(chunks) and type(old) is Wide:
             return old
-        build = _Builder(chunks[:known])
+        build = Builder(chunks[:known])
         if at < len(live):
             self.by_name(live, at, chunks[known:], build, depth)
         return self.closed(build, old, chunks, keyed=True)
@@ -380,7 +381,7 @@ class _Capture:
         live: dict[Any, Any],
         at: int,
         chunks: Sequence[Chunk],
-        build: _Builder,
+        build: Builder,
         depth: int,
     ) -> None:
         """Capture the members of an object from a place on, by their names."""
@@ -434,7 +435,7 @@ class _Capture:
         return made
 
     def closed(
-        self, build: _Builder, old: Frozen, chunks: Sequence[Chunk], *, keyed: bool
+        self, build: Builder, old: Frozen, chunks: Sequence[Chunk], *, keyed: bool
     ) -> Frozen:
         """Return what was built, which is the old container when nothing changed."""
         made = build.chunks()
@@ -442,45 +443,6 @@ class _Capture:
             return old
         self.tally.copied += 1
         return Wide(made, keyed=keyed)
-
-
-class _Builder:
-    """Puts shared chunks and new members in a row."""
-
-    def __init__(self, shared: Sequence[Chunk]) -> None:
-        self._made = list(shared)
-        self._items: list[Frozen] = []
-        self._names: list[str] = []
-
-    def share(self, chunk: Chunk) -> None:
-        """Append a chunk as it is."""
-        self._flush()
-        self._made.append(chunk)
-
-    def add(self, items: list[Frozen], names: list[str] | None = None) -> None:
-        """Append members."""
-        self._items += items
-        if names is not None:
-            self._names.extend(names)
-
-    def chunks(self) -> list[Chunk]:
-        """Return all, in order."""
-        self._flush()
-        return self._made
-
-    def _flush(self) -> None:
-        """Make chunks of the members; a short chunk before them takes them in."""
-        items, names = self._items, self._names
-        if not items:
-            return
-        if self._made and len(self._made[-1].items) + len(items) <= CHUNK:
-            self._made.append(self._made.pop().extended(items, names or None))
-        else:
-            step = len(items) if len(items) <= 2 * CHUNK else CHUNK
-            for start in range(0, len(items), step):
-                end = start + step
-                self._made.append(Chunk(items[start:end], names[start:end] or None))
-        self._items, self._names = [], []
 
 
 def _enter(value: object, depth: int) -> None:

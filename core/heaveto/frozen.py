@@ -35,6 +35,7 @@ __all__ = [
     "MAX_DIGITS",
     "SCALARS",
     "WIDE",
+    "Builder",
     "Chunk",
     "Frozen",
     "Refusal",
@@ -400,6 +401,46 @@ class Wide:
     def pairs(self) -> Iterator[tuple[str, Frozen]]:
         """Give names and values in order."""
         return zip(self.keys(), self.items(), strict=True)
+
+
+class Builder:
+    """Puts shared chunks and new members of a wide container in a row."""
+
+    def __init__(self, shared: Sequence[Chunk]) -> None:
+        """Begin with chunks that are shared as they are."""
+        self._made = list(shared)
+        self._items: list[Frozen] = []
+        self._names: list[str] = []
+
+    def share(self, chunk: Chunk) -> None:
+        """Append a chunk as it is."""
+        self._flush()
+        self._made.append(chunk)
+
+    def add(self, items: list[Frozen], names: list[str] | None = None) -> None:
+        """Append members."""
+        self._items += items
+        if names is not None:
+            self._names.extend(names)
+
+    def chunks(self) -> list[Chunk]:
+        """Return all, in order."""
+        self._flush()
+        return self._made
+
+    def _flush(self) -> None:
+        """Make chunks of the members; a short chunk before them takes them in."""
+        items, names = self._items, self._names
+        if not items:
+            return
+        if self._made and len(self._made[-1].items) + len(items) <= CHUNK:
+            self._made.append(self._made.pop().extended(items, names or None))
+        else:
+            step = len(items) if len(items) <= 2 * CHUNK else CHUNK
+            for start in range(0, len(items), step):
+                end = start + step
+                self._made.append(Chunk(items[start:end], names[start:end] or None))
+        self._items, self._names = [], []
 
 
 def is_array(value: Frozen) -> bool:
