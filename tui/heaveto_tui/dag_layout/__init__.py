@@ -22,7 +22,7 @@ the grid for a map, one mark a node and one column a layer; ``tidy()`` lays out 
 after many additions. :func:`ego` draws what is around one node; :func:`break_cycles`
 makes a damaged plan drawable.
 
-On one core 250 nodes take about 0.1 s, 1000 about 0.4 s, 5000 about 6 s, :func:`ego`
+On one core 250 nodes take about 0.1 s, 1000 about 0.4 s, 5000 about 3 s, :func:`ego`
 and ``with_node`` a few milliseconds. Above some 100 nodes, draw in a thread.
 """
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["grown"]
 
 _YIELD, _NODE, _BEND, _CROSS = 2.5, 1.5, 0.5, 4.0
-"""What a place costs, in slots away from the wanted one: that others have to give way at
-all, each node and each bend that does, and each wire that is crossed."""
+"""What a place costs, in slots off the wanted one: that others have to give way, each
+node and each bend that does, and each wire that is crossed."""
 _MOVES = 14
 """Nodes that may give way for one new node."""
 _TRIES = 8

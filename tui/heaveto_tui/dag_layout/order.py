@@ -39,12 +39,12 @@ def arrange(graph: Graph, items: Items, *, hurried: bool = False) -> _Layers:
         items: Its items.
         hurried: Whether it has to be there before the next frame.
     """
-    starts, sweeps = _effort(items, len(graph.ids), hurried)
+    effort = _effort(items, len(graph.ids), hurried)
     layers: _Layers = [[] for _ in items.layers]
     sorter = _Sorter(items)
     for share in _shares(graph, items):
         if any(len(layer) > 1 for layer in share):
-            share = sorter.best(share, starts, sweeps)
+            share = sorter.best(share, *effort)
         for layer, ordered in zip(layers, share, strict=False):
             layer.extend(ordered)
     return layers
@@ -57,17 +57,17 @@ def crossings(items: Items, layers: Sequence[Sequence[int]]) -> int:
     return sorter.count()
 
 
-def _effort(items: Items, nodes: int, hurried: bool) -> tuple[int, int]:
-    """Return how many starts are tried, and how many sweeps each may take."""
+def _effort(items: Items, nodes: int, hurried: bool) -> tuple[int, int, int]:
+    """Return how many starts, how often each is swept, and how often the best sifted."""
     wires = sum(map(len, items.down))
     if hurried:
-        return (2, 8) if wires <= 40 else (1, 4)
+        return (2, 8, 3) if wires <= 40 else (1, 4, 2)
     if nodes > 250:
-        return 1, 24
+        return (1, 24, 3) if wires <= 10_000 else (1, 10, 1)
     for most, starts in ((250, 8), (1000, 4), (2000, 2)):
         if wires <= most:
-            return starts, 24
-    return 1, 24
+            return starts, 24, 3
+    return 1, 24, 3
 
 
 def _shares(graph: Graph, items: Items) -> list[_Layers]:
@@ -120,8 +120,8 @@ class _Sorter:
         for at in range(len(layers)):
             self._note(at)
 
-    def best(self, layers: _Layers, starts: int, sweeps: int) -> _Layers:
-        """Return the best order found from several starts, each so often swept."""
+    def best(self, layers: _Layers, starts: int, sweeps: int, sifts: int) -> _Layers:
+        """Return the best order found, with the effort of :func:`_effort`."""
         found: tuple[int, _Layers] | None = None
         for start in range(starts):
             self.take(self._start(layers, start))
@@ -133,7 +133,7 @@ class _Sorter:
         assert found is not None
         if found[0]:
             self.take(found[1])
-            self._polish(found[0])
+            self._polish(found[0], sifts)
         return found[1]
 
     def count(self) -> int:
@@ -315,9 +315,9 @@ class _Sorter:
                 moved = True
         return moved
 
-    def _polish(self, crossings: int) -> None:
+    def _polish(self, crossings: int, rounds: int) -> None:
         """Sift up and down the layers until nothing is gained."""
-        for number in range(3):
+        for number in range(rounds):
             gained = 0
             order = range(len(self._layers))
             for at in reversed(order) if number % 2 else order:
