@@ -58,7 +58,7 @@ def crossings(items: Items, layers: Sequence[Sequence[int]]) -> int:
 
 
 def _effort(items: Items, nodes: int, hurried: bool) -> tuple[int, int, int]:
-    """Return how many starts, how often each is swept, and how often the best sifted."""
+    """Return how many starts, the sweeps of each, and how often the best is sifted."""
     wires = sum(map(len, items.down))
     if hurried:
         return (2, 8, 3) if wires <= 40 else (1, 4, 2)
