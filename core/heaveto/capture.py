@@ -44,8 +44,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_DEPTH", "Tally", "freeze"]
 
-MAX_DEPTH = 256
-"""Containers inside each other, at most, in a captured value."""
+MAX_DEPTH = 240
+"""Containers inside each other, at most, in a captured value.
+
+Every parser and printer that meets a state copes with it, those that stop at 254 too.
+"""
 
 _LOOK = 8
 """How far ahead a member is looked for that is not where it was."""
