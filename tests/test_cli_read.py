@@ -458,6 +458,26 @@ def test_inspect_of_a_torn_tail_recovers(call: Call, home: Path) -> None:
     assert "torn_tail" in call("inspect", run_id)[1]
 
 
+@pytest.mark.parametrize("depth", [5, 900, 5000])
+def test_inspect_of_an_old_checkpoint_with_odd_values(
+    call: Call, tmp_path: Path, depth: int
+) -> None:
+    unit = tmp_path / "old" / "checkpoint.json"
+    unit.parent.mkdir()
+    context = '{"n": NaN, "i": -Infinity, "deep": ' + "[" * depth + "]" * depth + "}"
+    unit.write_text(
+        '{"version": 2, "session_id": "s", "prompt": "", "plan": [], "ops": {},'
+        f' "spawned": [], "config": {{}}, "flow_context": {context}}}'
+    )
+    code, out, _ = call("inspect", unit, "--json", "--state")
+    assert code in (0, 1)
+    answer = json.loads(out)
+    if code == 0:
+        assert answer["state"]["flow_context"]["n"] == "NaN"
+        assert answer["state"]["flow_context"]["i"] == "-Infinity"
+    assert depth > 5 or code == 0
+
+
 def test_inspect_of_a_refused_unit_is_1_and_shows_no_state(
     call: Call, home: Path
 ) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -43,21 +44,34 @@ class OutputError(HeavetoError):
 def encode(value: object, *, ascii_only: bool = False) -> str:
     """Return one line of JSON that is safe on any terminal.
 
+    A number that is not finite (an old checkpoint can hold one) becomes the text NaN,
+    Infinity or -Infinity, since JSON has no such numbers.
+
     Args:
         value: Plain JSON values.
         ascii_only: Escape every character above U+007E.
-
-    Raises:
-        ValueError: A number is not finite.
     """
-    return json_safe(
-        json.dumps(
-            value,
-            ensure_ascii=ascii_only,
-            allow_nan=False,
-            separators=(",", ":"),
+
+    def dump(value: object) -> str:
+        return json.dumps(
+            value, ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":")
         )
-    )
+
+    try:
+        return json_safe(dump(value))
+    except ValueError:
+        return json_safe(dump(_finite(value)))
+
+
+def _finite(value: object) -> object:
+    """Return a value with every number that is not finite spelled as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": "NaN", "inf": "Infinity"}.get(str(value), "-Infinity")
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
 
 
 class Output:
