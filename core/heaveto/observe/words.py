@@ -211,6 +211,7 @@ worker_error | The worker failed. | heaveto logs RUN OPERATION shows what it wro
 
 _ENDS = """
 run.started | The run was started. | Nothing.
+run.started.ok | The run was started. | Nothing.
 run.completed | Everything was done. | Nothing.
 run.completed.ok | Everything was done. | Nothing.
 run.completed.skipped | Everything was done or skipped for a reason. | heaveto show RUN names the reasons.
@@ -230,7 +231,7 @@ run.cancelled.withheld | It ended before all of its work was begun. | heaveto re
 run.cancelled.sigterm | A signal asked its process to end. | heaveto resume RUN continues from what was saved.
 run.cancelled.sighup | The terminal of its process was closed. | heaveto resume RUN continues from what was saved; --detach keeps the next one going.
 run.cancelled.task | The program that ran the flow cancelled it. | heaveto resume RUN continues from what was saved.
-run.cancelled.system | It was cancelled from outside the flow. | A resume continues from what was saved.
+run.cancelled.system | It was cancelled from outside the flow; lionagi records an interrupt from the keyboard so, too. | A resume continues from what was saved.
 run.aborted.sigint | It was interrupted from the keyboard. | heaveto resume RUN continues from what was saved.
 session.phantom.process_dead | Its process was found gone by lionagi, which ended its row. | A resume continues from what was saved.
 """
