@@ -61,6 +61,9 @@ def test_every_state_has_whole_sentences(state: RunState) -> None:
     sentences = run_sentence(run, None, NOW)
     assert sentences
     assert all(each[0].isupper() and each.endswith(".") for each in sentences)
+    if state is RunState.FAILED:
+        failed = detail(run, [operation("build-arm", Op.FAILED, error_text="no room")])
+        assert run_sentence(run, failed, NOW) == ["build-arm failed: no room."]
     assert "(" in state_line(run, NOW)
     assert list_when(run, NOW)
 

@@ -468,6 +468,9 @@ async def test_a_dead_process_is_not_looked_for_again(tmp_path: Path) -> None:
         ({"LANG": "en_US.ISO-8859-1", "TERM": "xterm"}, False, True),
         ({"LC_ALL": "C", "LANG": "en_US.UTF-8", "TERM": "xterm"}, False, True),
         ({"LC_ALL": "C.UTF-8", "TERM": "xterm"}, False, False),
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "en_US.ISO-8859-1"}, False, True),
+        ({"LC_CTYPE": "C.UTF-8"}, False, False),
+        ({}, False, False),
         ({"LANG": "ja_JP.UTF-8", "TERM": "xterm"}, False, True),
     ],
 )

@@ -212,9 +212,9 @@ class HeavetoApp(App[int], inherit_bindings=False):
         """Take a run whole."""
         if message.detail is None:
             return
-        self.store.set_detail(message.detail)
-        self._progress()
-        self.soon()
+        if self.store.set_detail(message.detail):
+            self._progress()
+            self.soon()
 
     def on_text_read(self, message: TextRead) -> None:
         """Take what an operation wrote."""
@@ -305,7 +305,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
         """Move the clocks of running rows in view."""
         place = self.place
         if self.settings.motion and place is not None and place.ticks():
-            self.draw_now()
+            place.tick()
 
     @property
     def place(self) -> Place | None:

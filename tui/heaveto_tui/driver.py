@@ -1,26 +1,39 @@
-"""The terminal as a file that cannot fail: what is written is sent, or dropped.
+"""The terminal: what is written cannot fail, and what is pasted cannot press a key.
 
 The drawing library writes to standard error and stops working when a write fails. Here
 the text goes to standard output, where the terminal was found; characters it cannot
 take become ``?``; a terminal that went away takes nothing more and raises nothing, so
 that the console can still end in order.
+
+Its parser turns an escape sequence inside pasted text into the keys it is spelled with.
+:class:`InertParser` takes the escapes out of a paste first, so that a paste is text.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import sys
+from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING, Any
 
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import IO
 
-__all__ = ["Outlet", "TerminalDriver"]
+    from textual.message import Message
+
+__all__ = ["InertParser", "Outlet", "PasteGuard", "TerminalDriver"]
 
 _RESET = "\x1b[0m"
+_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
+_SUBSTITUTE = "\x1a"
+"""What a control character in a paste becomes: it is dropped where text is taken."""
+_POLL_S = 0.1
 
 
 class Outlet:
@@ -61,6 +74,71 @@ class Outlet:
         return os.isatty(self._descriptor)
 
 
+class PasteGuard:
+    """Replaces what could act inside a bracketed paste by a character that cannot.
+
+    Outside of one nothing is changed or held back. Works on any cut of the stream.
+    """
+
+    def __init__(self) -> None:
+        """Start outside of a paste."""
+        self._inside = False
+        self._matched = 0
+        self._held = ""
+
+    def __call__(self, data: str) -> str:
+        """Return the next part of the stream, made inert."""
+        out: list[str] = []
+        for char in data:
+            if self._inside:
+                self._paste(char, out)
+            else:
+                out.append(char)
+                self._matched = _advance(_PASTE_START, self._matched, char)
+                if self._matched == len(_PASTE_START):
+                    self._inside, self._matched = True, 0
+        return "".join(out)
+
+    def _paste(self, char: str, out: list[str]) -> None:
+        candidate = self._held + char
+        if _PASTE_END.startswith(candidate):
+            self._held = candidate
+            if candidate == _PASTE_END:
+                out.append(candidate)
+                self._inside, self._held = False, ""
+            return
+        self._held = ""
+        out.extend(_inert(each) for each in candidate[:-1])
+        if char == "\x1b":
+            self._held = char
+        else:
+            out.append(_inert(char))
+
+
+def _advance(wanted: str, matched: int, char: str) -> int:
+    """Return how much of a sequence stands at the end of the stream."""
+    if char == wanted[matched]:
+        return matched + 1
+    return int(char == wanted[0])
+
+
+def _inert(char: str) -> str:
+    return _SUBSTITUTE if char < " " and char not in "\t\n\r" else char
+
+
+class InertParser(XTermParser):
+    """The drawing library's parser of terminal input, behind a :class:`PasteGuard`."""
+
+    def __init__(self, debug: bool = False) -> None:
+        """Start outside of a paste."""
+        super().__init__(debug)
+        self._guard = PasteGuard()
+
+    def feed(self, data: str) -> Iterable[Message]:
+        """Take the next part of the input."""
+        return super().feed(self._guard(data))
+
+
 class TerminalDriver(LinuxDriver):
     """The drawing library's driver for a terminal, over an :class:`Outlet`."""
 
@@ -78,6 +156,30 @@ class TerminalDriver(LinuxDriver):
         """The terminal has not taken yet what was written lately."""
         thread = self._writer_thread
         return thread is not None and thread._queue.qsize() > 2
+
+    def run_input_thread(self) -> None:
+        """Read the terminal until the driver ends; runs in a thread of its own."""
+        parser = InertParser()
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                data = b""
+                if selector.select(_POLL_S):
+                    data = self._read()
+                    if not data:
+                        return
+                for event in parser.feed(decode(data)) if data else ():
+                    self.process_message(event)
+                for event in parser.tick():
+                    self.process_message(event)
+
+    def _read(self) -> bytes:
+        """Return what the terminal sent; nothing when it went away."""
+        try:
+            return os.read(self.fileno, 4096)
+        except OSError:
+            return b""
 
     def stop_application_mode(self) -> None:
         """Leave no colours behind, then restore what was found."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import locale
 import os
 import signal
 import sys
@@ -40,6 +39,7 @@ __all__ = ["choose_look", "choose_palette", "launch"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 _STDOUT = 1
+_COERCED = "C.UTF-8"
 _EAST_ASIAN = ("zh", "ja", "ko")
 """Languages whose terminals draw many signs two cells wide."""
 
@@ -149,18 +149,20 @@ def _last_words(app: LiveApp) -> None:
 
 
 def choose_look(ascii_only: bool, environ: Mapping[str, str]) -> Look:
-    """Return ASCII signs where they were asked for or nothing else can be drawn."""
+    """Return ASCII signs where they were asked for or nothing else can be drawn.
+
+    Without any locale the terminal is taken for one of today, as Python does; Python
+    then sets ``LC_CTYPE`` by itself, which says nothing about the terminal.
+    """
     if ascii_only or environ.get("TERM") in {"linux", "vt100", "vt220"}:
         return Look(ascii_only=True)
-    names = (environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    wanted = next((name for name in names if name), "")
-    if wanted.startswith(_EAST_ASIAN):
-        return Look(ascii_only=True)
-    encoding = locale.getpreferredencoding(False)
-    utf8 = "utf-8" in wanted.lower() or "utf8" in wanted.lower()
-    if wanted and not utf8 and wanted not in {"C.UTF-8"}:
-        return Look(ascii_only=True)
-    return Look(ascii_only=encoding.lower().replace("-", "") != "utf8")
+    names = [environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")]
+    if names[1] == _COERCED:
+        names[1] = ""
+    wanted = next((name for name in names if name), _COERCED).lower()
+    east_asian = wanted.startswith(_EAST_ASIAN)
+    utf8 = "utf-8" in wanted or "utf8" in wanted
+    return Look(ascii_only=east_asian or not utf8)
 
 
 def choose_palette(

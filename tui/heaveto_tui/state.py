@@ -11,16 +11,17 @@ import os
 import shlex
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from heaveto.observe.attention import Group
+from heaveto.text import short_id
 from heaveto_tui.widgets.run_table import SORT_ORDER, Seat, run_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from heaveto.observe.snapshot import HomeView, RunDetail, RunSummary
+    from heaveto.observe.snapshot import ControlView, HomeView, RunDetail, RunSummary
     from heaveto_tui.actions import KeySet
     from heaveto_tui.messages import OperationText
 
@@ -93,6 +94,7 @@ class Store:
         self.version = 0
         """Another number whenever a run is shown otherwise."""
         self._runs: dict[Hashable, Seat] = {}
+        self._by_run_id: dict[tuple[str, str], RunSummary] = {}
         self._details: OrderedDict[Hashable, RunDetail] = OrderedDict()
         self._texts: OrderedDict[tuple[str, str], OperationText] = OrderedDict()
 
@@ -108,13 +110,18 @@ class Store:
         for run in runs:
             key = run_key(run)
             known = before.get(key)
-            if known is not None and known.run is run:
+            if known is not None and (known.run is run or _looks_alike(known.run, run)):
+                known.run = run
                 after[key] = known
                 continue
             changed = True
             after[key] = Seat(run)
         self._runs = after
-        self.version += changed
+        if changed:
+            self.version += 1
+            self._by_run_id = {
+                (seat.run.home, seat.run.run_id): seat.run for seat in after.values()
+            }
         changed = (
             changed or not self.listed or _problems(sources) != _problems(self.sources)
         )
@@ -149,20 +156,26 @@ class Store:
         """Return the run that took over from another one."""
         if run is None or run.superseded_by is None:
             return None
-        for other in self.runs():
-            if other.run_id == run.superseded_by and other.home == run.home:
-                return other
-        return None
+        return self._by_run_id.get((run.home, run.superseded_by))
+
+    def heir(self, run: RunSummary) -> str:
+        """Return how the run that took over is called: by its session, if known."""
+        later = self.successor(run)
+        return short_id(
+            later.session_id if later is not None else (run.superseded_by or "?")
+        )
 
     # --- details and texts
 
-    def set_detail(self, detail: RunDetail) -> None:
-        """Keep a run whole."""
+    def set_detail(self, detail: RunDetail) -> bool:
+        """Keep a run whole; tell whether it is drawn otherwise than before."""
         key = run_key(detail.run)
+        before = self._details.get(key)
         self._details[key] = detail
         self._details.move_to_end(key)
         while len(self._details) > _DETAILS:
             self._details.popitem(last=False)
+        return before is None or not _details_alike(before, detail)
 
     def detail(self, run: RunSummary | None) -> RunDetail | None:
         """Return a run whole, as it was last read."""
@@ -201,6 +214,29 @@ class Store:
     def draft(self, key: Hashable) -> Draft:
         """Return the draft of a run; an empty one begins it."""
         return self.drafts.setdefault(key, Draft())
+
+
+def _looks_alike(one: RunSummary, other: RunSummary) -> bool:
+    """Tell whether two summaries of a run are drawn alike, but for the ages in them."""
+    return one == replace(
+        other,
+        observed_at=one.observed_at,
+        last_sign_at=one.last_sign_at,
+    )
+
+
+def _details_alike(one: RunDetail, other: RunDetail) -> bool:
+    """Tell whether two readings of a run are drawn alike, but for the ages in them."""
+    return (
+        _looks_alike(one.run, other.run)
+        and one.operations == other.operations
+        and one.links == other.links
+        and _ageless(one.controls) == _ageless(other.controls)
+    )
+
+
+def _ageless(controls: tuple[ControlView, ...]) -> list[ControlView]:
+    return [replace(each, age_s=0.0) for each in controls]
 
 
 def _problems(sources: tuple[HomeView, ...]) -> list[object]:

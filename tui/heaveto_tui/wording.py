@@ -82,7 +82,10 @@ def state_line(run: RunSummary, now: float) -> str:
         False: "process ended",
         None: "process not checked",
     }[run.alive]
-    return f"{word}{span} ({source} {age}, {alive})"
+    sign = ""
+    if run.state in {RunState.DEAD, RunState.STALLED} and run.last_sign_at is not None:
+        sign = f", last sign of life {ago(now - run.last_sign_at)} ago"
+    return f"{word}{span} ({source} {age}, {alive}{sign})"
 
 
 def failure_words(operation: OperationView) -> str:
@@ -224,20 +227,22 @@ def run_sentence(run: RunSummary, detail: RunDetail | None, now: float) -> list[
         case RunState.UNKNOWN:
             return ["Whether it is alive cannot be told from here."]
         case _:
-            return [_sentence_case(_plain_state(run, detail, now)) + "."]
+            return [_plain_state(run, detail, now) + "."]
 
 
 def _plain_state(run: RunSummary, detail: RunDetail | None, now: float) -> str:
     if run.superseded_by is not None and not is_live(run):
-        return "a later run took over"
+        return "A later run took over"
     if is_live(run):
         running = run.nodes.get("running", 0)
         if not running:
-            return "nothing runs at this moment"
+            return "Nothing runs at this moment"
         verb = "runs" if running == 1 else "run"
         return f"{plural(running, 'operation')} {verb}"
+    if _failed(detail):
+        return _cause(run, detail, now)  # it begins with a name, which stays as it is
     cause = _cause(run, detail, now)
-    return cause or f"it ended as {run_face(run).word}"
+    return _sentence_case(cause or f"it ended as {run_face(run).word}")
 
 
 def _sentence_case(text: str) -> str:

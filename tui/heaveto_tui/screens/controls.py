@@ -115,7 +115,7 @@ class ControlsScreen(Place):
                 control, detail, width=width, now=now, look=look, clock=clock
             )
             lines = [((" ", "text"), *line) for line in found]
-        pane.set_lines([*lines, EMPTY, *explanation()])
+        pane.set_lines([*lines, EMPTY, *explanation(pane.size.width - 1, look)])
 
     def idle_word(self) -> str:
         """Count what became of them."""

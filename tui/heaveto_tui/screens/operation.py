@@ -14,7 +14,7 @@ from heaveto_tui.actions import OPERATION
 from heaveto_tui.lines import CRUMB, EMPTY
 from heaveto_tui.screens.place import Place
 from heaveto_tui.widgets.bars import run_line, run_name
-from heaveto_tui.widgets.detail import operation_detail
+from heaveto_tui.widgets.detail import Growth, operation_detail
 from heaveto_tui.widgets.lineview import TextView
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class OperationScreen(Place):
         super().__init__(console)
         self.operation_id: str | None = None
         self.pane = TextView(console.painter, id="text")
+        self._growth = Growth()
 
     def panes(self) -> ComposeResult:
         """Yield the text."""
@@ -98,18 +99,20 @@ class OperationScreen(Place):
             return
         console = self.console
         console.feed.show_text(detail, operation.id)
-        before = len(self.pane.entries)
+        text = self.text()
         lines = operation_detail(
             operation,
             detail,
-            self.text(),
+            text,
             width=max(20, self.size.width - 3),
             now=console.settings.now(),
             look=console.painter.look,
             clock=console.clock,
         )
-        lines = [((" ", "text"), *line) for line in lines]
-        self.pane.set_lines(lines, grown=max(0, len(lines) - before))
+        self.pane.set_lines(
+            [((" ", "text"), *line) for line in lines],
+            grown=self._growth.since(text, len(lines)),
+        )
 
     def text(self) -> OperationText | None:
         """Return what the operation was told and wrote."""
@@ -126,6 +129,10 @@ class OperationScreen(Place):
     def ticks(self) -> bool:
         """Tell whether a clock in view goes."""
         return self.live_output() and self.pane.top == 0
+
+    def tick(self) -> None:
+        """Move the clock of the operation."""
+        self.draw_body()
 
     # --- keys
 

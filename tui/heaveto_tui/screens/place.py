@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from textual import events
     from textual.app import ComposeResult
+    from textual.geometry import Size
     from textual.strip import Strip
     from textual.widget import Widget
 
@@ -49,6 +50,11 @@ MIN_WIDTH, MIN_HEIGHT = 60, 16
 """Below this there is one line of advice and the worst news."""
 WIDE = 120
 """From this width on two panes stand beside each other."""
+
+
+def too_small(size: Size) -> bool:
+    """Tell whether there is room for advice alone."""
+    return size.width < MIN_WIDTH or size.height < MIN_HEIGHT
 
 
 class Console(Protocol):
@@ -142,7 +148,8 @@ class Overlay(ModalScreen[str | None], inherit_bindings=False):
         """Build everything again."""
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
+        """Draw for the new size; in one that is too small the advice stays alone."""
+        self.set_class(too_small(self.app.size), "-small")
         self.redraw()
 
     def on_paste(self, event: events.Paste) -> None:
@@ -289,9 +296,7 @@ class Place(Screen[None], inherit_bindings=False):
         self.redraw()
 
     def _fit(self) -> None:
-        width, height = self.app.size
-        small = width < MIN_WIDTH or height < MIN_HEIGHT
-        self.set_class(small, "-small")
+        self.set_class(too_small(self.app.size), "-small")
         self.set_class(self.wide, "-wide")
 
     def focus_first(self) -> None:
@@ -314,6 +319,9 @@ class Place(Screen[None], inherit_bindings=False):
     def ticks(self) -> bool:
         """Tell whether a clock in view goes."""
         return False
+
+    def tick(self) -> None:
+        """Move the clocks of running rows, and nothing else."""
 
     def redraw(self) -> None:
         """Build everything again; panes draw the lines that differ."""

@@ -16,7 +16,7 @@ from heaveto_tui.lines import EMPTY
 from heaveto_tui.outline import Outline, OutlineRow, outline, signature
 from heaveto_tui.screens.place import Place, Rule
 from heaveto_tui.widgets.bars import run_line, run_name
-from heaveto_tui.widgets.detail import operation_detail
+from heaveto_tui.widgets.detail import Growth, operation_detail
 from heaveto_tui.widgets.lineview import Bar, ListView, TextView
 from heaveto_tui.widgets.outline_pane import (
     count_line,
@@ -64,6 +64,7 @@ class RunScreen(Place):
         self._cursors: dict[Hashable, str] = {}
         self._find = ""
         self._operation: str | None = None
+        self._growth = Growth()
 
     def panes(self) -> ComposeResult:
         """Yield the views, a line, the detail."""
@@ -182,10 +183,9 @@ class RunScreen(Place):
         if operation.id != self._operation:
             self._operation = operation.id
             pane.rewind()
-            pane.follow = operation.status is Status.RUNNING and self.wide
+            pane.follow = operation.status is Status.RUNNING
         console.feed.show_text(detail, operation.id)
         text = console.store.text(detail.run.run_id, operation.id)
-        before = len(pane.entries)
         lines = operation_detail(
             operation,
             detail,
@@ -195,8 +195,10 @@ class RunScreen(Place):
             look=console.painter.look,
             clock=console.clock,
         )
-        lines = [((" ", "text"), *line) for line in lines]
-        pane.set_lines(lines, grown=max(0, len(lines) - before))
+        pane.set_lines(
+            [((" ", "text"), *line) for line in lines],
+            grown=self._growth.since(text, len(lines)),
+        )
 
     def ticks(self) -> bool:
         """Tell whether a clock in view goes."""
@@ -204,6 +206,11 @@ class RunScreen(Place):
             entry.key is not None and is_ticking(entry.payload)
             for entry in self.outline.in_view()
         )
+
+    def tick(self) -> None:
+        """Move the clocks of running rows."""
+        if self.detail is not None:
+            self._draw_outline(self.detail)
 
     def idle_word(self) -> str:
         """Tell of lines that came while the output is not followed."""

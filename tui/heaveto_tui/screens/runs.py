@@ -116,30 +116,42 @@ class RunsScreen(Place):
         if not held:
             self._reordered = False
         self._made_from = made_from
-        assert self._listing is not None
-        entries = self._listing.entries
-        homes = len(store.homes) > 1
-        look = self.console.painter.look
-        if not entries:
-            view.show_lines(_advice(store.listed, store.find))
-        else:
-            view.show(
-                entries,
-                lambda row, width, selected: draw_row(
-                    row,
-                    width,
-                    selected,
-                    look=look,
-                    now=now,
-                    homes=homes,
-                    detail_of=store.detail,
-                ),
-            )
+        self._show_table()
         if store.current != view.cursor and not view.select(store.current):
             self.console.choose_run(view.cursor)
         self._read_reasons()
         if self.wide:
             self._draw_preview(now)
+
+    def _show_table(self) -> None:
+        """Show the list as it is arranged, with the times of this moment."""
+        if self._listing is None:
+            return
+        store = self.console.store
+        entries = self._listing.entries
+        if not entries:
+            self.table.show_lines(_advice(store.listed, store.find))
+            return
+        look = self.console.painter.look
+        now = self.console.settings.now()
+        homes = len(store.homes) > 1
+        self.table.show(
+            entries,
+            lambda row, width, selected: draw_row(
+                row,
+                width,
+                selected,
+                look=look,
+                now=now,
+                homes=homes,
+                detail_of=store.detail,
+                heir_of=store.heir,
+            ),
+        )
+
+    def tick(self) -> None:
+        """Move the clocks of running rows."""
+        self._show_table()
 
     def _holds_still(self) -> bool:
         """Tell whether a key was pressed so lately that rows keep their places."""

@@ -163,7 +163,8 @@ def _end_now(place: Place, run: RunSummary) -> None:
         running = "What runs"
         if detail is not None:
             found = [each for each in detail.operations if each.status == "running"]
-            running = effects.names(found, look) or "What runs"
+            names = effects.names(found, look)
+            running = f"What runs ({names})" if names else "What runs"
         sentences = (
             "Sends SIGTERM to the runner's process, which is checked first.",
             f"{running} gets its worker's grace (10s unless it says otherwise), "

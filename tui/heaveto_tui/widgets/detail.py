@@ -25,13 +25,37 @@ if TYPE_CHECKING:
     from heaveto_tui.messages import OperationText
     from heaveto_tui.presentation import Clock, Face
 
-__all__ = ["MAX_LINES", "operation_detail", "operation_head", "wrapped"]
+__all__ = ["MAX_LINES", "Growth", "operation_detail", "operation_head", "wrapped"]
 
 MAX_LINES = 2000
 """Lines of output kept in view; what is before them stays on disk."""
 
 _STEER_OPEN = "[OPERATOR STEER]"
 _STEER_CLOSE = "[/OPERATOR STEER]"
+
+
+class Growth:
+    """Counts the lines that an operation wrote since they were looked at last."""
+
+    def __init__(self) -> None:
+        """Start without a text."""
+        self._text: OperationText | None = None
+        self._lines = 0
+
+    def since(self, text: OperationText | None, lines: int) -> int:
+        """Return how many lines came since the last call; 0 for another text.
+
+        Args:
+            text: What was told and written.
+            lines: How many lines it makes with what stands around it.
+        """
+        before, grown = self._text, lines - self._lines
+        self._text, self._lines = text, lines
+        if before is None or text is None or text is before:
+            return 0
+        if before.operation_id != text.operation_id:
+            return 0
+        return max(0, grown)
 
 
 def operation_head(
@@ -55,9 +79,9 @@ def operation_head(
     second = " · ".join(
         part
         for part in (
-            times,
             f"operation {short_id(operation.id)}",
             f"worker {look.plain(operation.assignee)}" if operation.assignee else "",
+            times,
         )
         if part
     )
@@ -78,8 +102,8 @@ def _times(operation: OperationView, now: float, clock: Clock) -> str:
         return ""
     start = clock.moment(operation.started_at, now)
     if operation.ended_at is None:
-        return f"since {start}"
-    return f"{start} to {clock.moment(operation.ended_at, now)}"
+        return f"from {start}"
+    return f"from {start} to {clock.moment(operation.ended_at, now)}"
 
 
 def _blocks(operation: OperationView, detail: RunDetail, look: Look) -> list[Line]:

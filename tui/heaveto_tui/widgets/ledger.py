@@ -58,16 +58,16 @@ def ledger_title(width: int) -> Line:
     text = pad("TEXT", _text_width(width)) if width >= _WIDE else ""
     return (
         (
-            f"   {pad('ID', 10)}{pad('WHAT', 9)}{pad('RESULT', 17)}{text}"
-            f"{pad('QUEUED', 9, right=True)}{pad('TAKEN', 8, right=True)}"
-            f"{pad('APPLIED', 9, right=True)}  READ BY",
+            f"   {pad('ID', 10)}{pad('WHAT', 9)}{pad('RESULT', 16)}{text}"
+            f"{pad('QUEUED', 9, right=True)}{pad('TAKEN', 7, right=True)}"
+            f"{pad('APPLIED', 8, right=True)}  READ BY",
             "muted",
         ),
     )
 
 
 def _text_width(width: int) -> int:
-    return max(0, width - 3 - 10 - 9 - 17 - 26 - 18)
+    return max(0, width - 3 - 10 - 9 - 16 - 24 - 18)
 
 
 def draw_control(
@@ -88,7 +88,7 @@ def draw_control(
         ("▌  " if selected else "   ", "text"),
         (pad(short_id(control.id), 10), "text"),
         (pad(str(control.verb), 9), "text"),
-        (pad(f"{face.glyph} {face.word}", 17), face.role),
+        (pad(f"{face.glyph} {face.word}", 16), face.role),
     ]
     if width >= _WIDE:
         room = _text_width(width)
@@ -96,7 +96,7 @@ def draw_control(
     cells.append(
         (pad(clock.moment(control.created_at, now), 9, right=True), "text"),
     )
-    for at, cells_wide in ((control.claimed_at, 8), (control.applied_at, 9)):
+    for at, cells_wide in ((control.claimed_at, 7), (control.applied_at, 8)):
         cells.append((pad(_after(control, at), cells_wide, right=True), "text"))
     cells.append((f"  {_reader(control, detail, look)}", "text"))
     return tuple(cells)
@@ -174,12 +174,11 @@ def control_detail(
     return lines
 
 
-def explanation() -> list[Line]:
+def explanation(width: int, look: Look) -> list[Line]:
     """Return what each word of the ledger means."""
-    return [
-        ((" WHAT EACH WORD MEANS", "text+bold"),),
-        EMPTY,
-        *(((f" {word:<14}", "text"), (means, "muted")) for word, means in WORDS),
-        EMPTY,
-        ((" heaveto sends nothing again by itself.", "muted"),),
-    ]
+    lines: list[Line] = [((" WHAT EACH WORD MEANS", "text+bold"),), EMPTY]
+    for word, means in WORDS:
+        for index, part in enumerate(look.wrap(means, max(12, width - 16))):
+            head = word if index == 0 else ""
+            lines.append(((f" {head:<14}", "text"), (part, "muted")))
+    return [*lines, EMPTY, ((" heaveto sends nothing again by itself.", "muted"),)]

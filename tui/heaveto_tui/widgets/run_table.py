@@ -153,6 +153,7 @@ def draw_row(
     now: float,
     homes: bool,
     detail_of: Callable[[RunSummary], RunDetail | None],
+    heir_of: Callable[[RunSummary], str],
 ) -> Line:
     """Return one line of the list.
 
@@ -164,6 +165,7 @@ def draw_row(
         now: Epoch seconds.
         homes: Whether several homes are open, so that a run's home is told.
         detail_of: The run whole, where it has been read.
+        heir_of: How the run that took over is called.
     """
     if row.kind == "title":
         more = ((f"  {row.more}", "muted"),) if row.more else ()
@@ -173,7 +175,9 @@ def draw_row(
     if row.kind == "reason":
         sentence = look.plain(reason_sentence(row.run, detail_of(row.run), now))
         return (("      ", "text"), (look.clip(sentence, width - 8), "muted"))
-    return _head(row.run, width, selected, look=look, now=now, homes=homes)
+    return _head(
+        row.run, width, selected, look=look, now=now, homes=homes, heir_of=heir_of
+    )
 
 
 def _head(
@@ -184,12 +188,13 @@ def _head(
     look: Look,
     now: float,
     homes: bool,
+    heir_of: Callable[[RunSummary], str],
 ) -> Line:
     face = run_face(run)
     columns = Columns(when=13 if width >= 76 else 0, home=3 if homes else 0)
     name = look.plain(run.name) if run.name else DASH
     if run.superseded_by:
-        name = f"by {short_id(run.superseded_by)}  {name}"
+        name = f"by {heir_of(run)}  {name}"
     fixed = 3 + columns.word + 8 + 2 + 6 + columns.when + columns.home + 2
     room = max(4, width - fixed)
     identifier = short_id(run.session_id or run.run_id)
