@@ -51,6 +51,8 @@ _COOLING_S = 5.0
 """An ended run is followed for so long, for what its runner writes last."""
 _REBUILT_S = 1.0
 """A run that goes on is concluded about anew at least so often: time passes."""
+_DOUBTFUL_S = 2.0
+"""A run whose process cannot be looked at is looked at so often when nothing comes."""
 _RECHECK_S = 120.0
 """Every run of which nothing goes on is looked at once in this time."""
 
@@ -103,6 +105,7 @@ class NativeSource:
         self._roster = Roster(home, clock=clock, monotonic=monotonic)
         self._relations = Relations()
         self._rotation = Rotation(_RECHECK_S, monotonic)
+        self._doubtful = Rotation(_DOUBTFUL_S, monotonic)
         self._followed: OrderedDict[str, Followed] = OrderedDict()
         self._live: set[str] = set()
         self._epoch = 0
@@ -228,13 +231,14 @@ class NativeSource:
             self._cooling.pop(key, None)
             self._live.discard(key)
             self._rotation.remove(key)
+            self._doubtful.remove(key)
         return gone
 
     def _due(self) -> list[str]:
         """Return the runs to look at now, in the order of the list."""
         rows = self._roster.rows
         due = self._live | self._roster.changed | self._relations.moved
-        due.update(self._rotation.turn())
+        due.update(self._roster.signalled, self._doubtful.turn(), self._rotation.turn())
         if len(due) > len(rows) // 8:
             return [key for key in rows if key in due]
         found = [key for key in due if key in rows]
@@ -344,12 +348,13 @@ class NativeSource:
         """Decide when a run is looked at again: every time, or in its turn."""
         ended = summary.status in TERMINAL_RUN
         cooling = ended and self._monotonic() < self._cooling.get(key, 0.0)
-        going_on = not ended and summary.alive is not False
-        if going_on or cooling or _is_unread(summary):
+        if (not ended and summary.alive) or cooling or _is_unread(summary):
             self._live.add(key)
-        else:
-            self._live.discard(key)
-            self._rotation.add(key)
+            return
+        self._live.discard(key)
+        doubtful = not ended and summary.alive is None
+        (self._doubtful if doubtful else self._rotation).add(key)
+        (self._rotation if doubtful else self._doubtful).remove(key)
 
     # --- one run
 
@@ -370,9 +375,10 @@ class NativeSource:
 
     def _forget(self) -> None:
         """Let go of runs of which nothing goes on and that nobody looked at lately."""
-        spare = len(self._followed) - len(self._live) - _KEPT
+        spare = len(self._followed) - len(self._live) - len(self._doubtful) - _KEPT
         if spare > 0:
-            idle = [key for key in self._followed if key not in self._live]
+            needed = (self._live, self._doubtful)
+            idle = [k for k in self._followed if not any(k in one for one in needed)]
             for key in idle[:spare]:
                 del self._followed[key]
                 self._cooling.pop(key, None)

@@ -5,7 +5,7 @@ Pure but for the clock it is given; one owner.
 
 from __future__ import annotations
 
-from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,20 +26,25 @@ class Rotation:
         """
         self._period = period
         self._monotonic = monotonic
-        self._round: deque[str] = deque()
-        self._members: set[str] = set()
+        self._round: dict[str, None] = {}
         self._turned_at = monotonic()
         self._owed = 0.0
 
+    def __len__(self) -> int:
+        """Return how many keys are in the round."""
+        return len(self._round)
+
+    def __contains__(self, key: str) -> bool:
+        """Tell whether a key is in the round."""
+        return key in self._round
+
     def add(self, key: str) -> None:
         """Put a key at the end of the round, unless it is in it."""
-        if key not in self._members:
-            self._members.add(key)
-            self._round.append(key)
+        self._round.setdefault(key)
 
     def remove(self, key: str) -> None:
         """Take a key out of the round."""
-        self._members.discard(key)
+        self._round.pop(key, None)
 
     def turn(self) -> set[str]:
         """Return the keys whose turn has come; they stay in the round.
@@ -50,11 +55,10 @@ class Rotation:
         share = (now - self._turned_at) / self._period
         self._turned_at = now
         self._owed = min(self._owed + share * len(self._round), len(self._round))
-        found: set[str] = set()
-        while self._owed >= 1.0 and self._round:
-            self._owed -= 1.0
-            key = self._round.popleft()
-            if key in self._members:
-                found.add(key)
-                self._round.append(key)
+        count = int(self._owed)
+        self._owed -= count
+        found = set(islice(self._round, count))
+        for key in found:  # to the end of the round
+            del self._round[key]
+        self._round.update(dict.fromkeys(found))
         return found
