@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from harness.lionagi import (
     LIVE,
     NAMES,
@@ -20,7 +21,6 @@ from harness.lionagi import (
     source_of,
     told,
 )
-
 from heaveto.observe.attention import Group, arrange, rank
 from heaveto.observe.words import explain
 

@@ -11,7 +11,7 @@ context.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heaveto.resume import (
@@ -52,7 +52,13 @@ class LionagiCase:
     stale: frozenset[str] = frozenset()
     """Agent ids and spawn ids whose results are known to rest on an error."""
     lost_steers: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What people call spawned nodes, by id, where the log tells."""
     reads_settings: Callable[[str | None], bool] = lambda assignee: True
+
+    def name(self, entry: Entry) -> str:
+        """Return what people call a spawned entry."""
+        return self.names.get(node_id(entry)) or node_name(entry)
 
 
 def predict_lionagi(case: LionagiCase) -> ResumePlan:
@@ -81,6 +87,7 @@ def predict_lionagi(case: LionagiCase) -> ResumePlan:
         retry_failed=case.retry_failed,
         takes_pending=False,
         reads_settings=case.reads_settings,
+        name=case.name,
     )
     reasons = (
         *_alive(case),
@@ -91,7 +98,7 @@ def predict_lionagi(case: LionagiCase) -> ResumePlan:
     nodes = (
         *_planned(case, plan, ops),
         *_rebuilt(case, kept, {one.node for one in refusals}),
-        *_left_out(dropped),
+        *_left_out(case, dropped),
     )
     return _plan(case, reasons, nodes)
 
@@ -262,7 +269,7 @@ def _rebuilt(
     """Return what happens to spawned nodes that are rebuilt, or keep it all back."""
     nodes = []
     for entry in kept:
-        id_, name, status = node_id(entry), node_name(entry), entry.get("status")
+        id_, name, status = node_id(entry), case.name(entry), entry.get("status")
         if id_ in refused:
             verdict, why = Verdict.REFUSED, "lionagi cannot rebuild it"
         elif status == "completed":
@@ -285,11 +292,11 @@ def _rebuilt(
     return tuple(nodes)
 
 
-def _left_out(dropped: Sequence[Entry]) -> tuple[NodePlan, ...]:
+def _left_out(case: LionagiCase, dropped: Sequence[Entry]) -> tuple[NodePlan, ...]:
     why = "its parent runs again and decides anew"
     return tuple(
         NodePlan(
-            id=node_id(entry), name=node_name(entry), verdict=Verdict.DROPPED, why=why
+            id=node_id(entry), name=case.name(entry), verdict=Verdict.DROPPED, why=why
         )
         for entry in dropped
     )

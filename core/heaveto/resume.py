@@ -171,6 +171,7 @@ def check_spawned(
     retry_failed: bool,
     takes_pending: bool = True,
     reads_settings: Callable[[str | None], bool] = lambda assignee: True,
+    name: Callable[[Entry], str] | None = None,
 ) -> tuple[ResumeReason, ...]:
     """Check spawned entries; any reason refuses the whole resume (SPEC G-26..G-34).
 
@@ -182,8 +183,10 @@ def check_spawned(
         takes_pending: The engine knows entries that were accepted and never invoked.
         reads_settings: Whether a node of this assignee would run where the user's
             settings are read; None is a node without one.
+        name: What people call an entry; None takes what the entry says itself.
     """
     listed = {node_id(entry) for entry in spawned}
+    called = name or node_name
 
     def runs(entry: Entry) -> bool:
         status = entry.get("status")
@@ -224,7 +227,7 @@ def check_spawned(
         ResumeReason(
             code=code,
             node=node_id(entry),
-            text=f"{node_name(entry)} {_SPAWN_TEXT[code]}",
+            text=f"{called(entry)} {_SPAWN_TEXT[code]}",
         )
         for code, refuses in checks
         for entry in spawned

@@ -1,7 +1,7 @@
 """Homes of lionagi for tests: rows and files as lionagi 0.36 left them.
 
 ``golden/lionagi/<name>`` holds the rows of one home as SQL, the run directories'
-``run.json`` and ``checkpoint.json``, and what heaveto shows of it. The homes were left by
+``run.json`` and ``checkpoint.json``, and what heaveto shows of it. They were left by
 real flows on a machine called ``vm``; prompts are cut, messages left out.
 
 ``python -m harness.lionagi`` (below ``tests``) writes the expected snapshots anew; what

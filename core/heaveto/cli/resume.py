@@ -114,6 +114,7 @@ def predicted(
             retry_failed=retry_failed,
             degraded_allowed=degraded,
             stale=frozenset(one.name for one in detail.operations if one.stale),
+            names={one.id: one.name for one in detail.operations},
             lost_steers=tuple(one.id for one in detail.controls if one.lost),
             reads_settings=_reads_settings(state),
         )
