@@ -165,12 +165,15 @@ async def test_what_is_not_read_in_time_comes_with_the_next_look(
 ) -> None:
     from heaveto.observe import ended
 
-    monkeypatch.setattr(ended, "_FREE", 5)
-    monkeypatch.setattr(ended, "_BUDGET_S", 0.0)
     async with built(tmp_path) as builder:
         run = await builder.begin([Operation("a")])
         await run.run("a")
         await run.end()
+        size = sum(
+            path.stat().st_size
+            for path in (run.run_dir.checkpoint, run.run_dir.journal)
+        )
+        monkeypatch.setattr(ended, "_FREE", 5 * size)
         await asyncio.to_thread(multiply, run, 11, sealed=False)
 
         def looks() -> list[int]:

@@ -28,7 +28,7 @@ from heaveto.observe.fold import Fold
 from heaveto.observe.relations import source_of
 from heaveto.observe.saved import sealed, unread
 from heaveto.observe.unit import Unit
-from heaveto.seal import read_seal
+from heaveto.seal import read_seal, unit_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,8 +46,8 @@ __all__ = ["EndedRuns"]
 _SOME = 8
 """Up to so many runs are read whole: cheaper than one count of everything."""
 _BUDGET_S = 0.2
-_FREE = 64
-"""So many checkpoints are loaded whatever the time."""
+_FREE = 1 << 18
+"""Bytes of checkpoints that are loaded whatever the time: some dozens of small ones."""
 
 _ENDS = {
     SignalKind.COMPLETED: OperationStatus.COMPLETED.value,
@@ -178,10 +178,13 @@ class EndedRuns:
         seal = read_seal(row.node_metadata, path)
         if seal is not None:
             return sealed(seal)
-        self._free -= 1
+        files = unit_identity(path)
+        if files == (None, None):
+            return None
+        self._free -= sum(file[2] for file in files if file is not None)
         if self._free >= 0 or self._monotonic() < self._until:
             return Unit(Path(path)).read(live=False)
-        return unread() if os.path.lexists(path) else None
+        return unread()
 
 
 _NOTHING = Fold()
