@@ -55,6 +55,8 @@ def evidence(**given: Any) -> Evidence:
         ({"gate": Gate(stopping=True)}, [S.RUNNING], RunState.STOPPING),
         ({"phase": "stopping"}, [S.RUNNING], RunState.STOPPING),
         ({"phase": "draining"}, [S.RUNNING], RunState.DRAINING),
+        ({"deadline_at": NOW - 2}, [S.RUNNING], RunState.DRAINING),
+        ({"deadline_at": NOW + 2}, [S.RUNNING], RunState.EXECUTING),
         ({"phase": "synthesizing"}, [S.COMPLETED], RunState.SYNTHESIZING),
         (
             {"last_sign_at": NOW - SILENT_AFTER_S},

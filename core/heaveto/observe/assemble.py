@@ -116,42 +116,29 @@ def detail(facts: Facts, memory: Memory | None = None) -> RunDetail:
         memory: Of earlier snapshots of the same run.
     """
     memory = memory or Memory()
-    row, fold, saved = facts.row, facts.fold, facts.saved
-    status = stored_status(row.status)
-    over = run_over(status, facts.alive)
-    gate = facts.gate
-    if gate is None:
-        gate = gate_of(facts.controls, row.current_phase)
+    fold, saved = facts.fold, facts.saved
+    evidence = _evidence(facts)
+    over = run_over(evidence.status, facts.alive)
     operations = operation_views(
         fold,
         saved,
-        gate=gate,
+        gate=evidence.gate,
         over=over,
-        dead=over and status == RunStatus.RUNNING,
+        dead=over and evidence.status == RunStatus.RUNNING,
         known=memory.views,
     )
-    evidence = Evidence(
-        status=status,
-        phase=row.current_phase,
-        alive=facts.alive,
-        why=facts.process.code or None,
-        reason_code=row.status_reason_code,
-        now=facts.now,
-        last_sign_at=_last_sign(facts),
-        gate=gate,
-        has_row=facts.has_row,
-    )
     conclusion = conclude(evidence, [view.status for view in operations])
-    rendered = {
-        control: lane.id for lane in fold.lanes.values() for control in lane.rendered
-    }
     controls = control_views(
         facts.controls,
         saved,
         over=over,
         alive=facts.alive,
         now=facts.now,
-        rendered=rendered,
+        rendered={
+            control: lane.id
+            for lane in fold.lanes.values()
+            for control in lane.rendered
+        },
     )
     ran = any(view.executed for view in operations)
     run = _summary(
@@ -172,6 +159,24 @@ def detail(facts: Facts, memory: Memory | None = None) -> RunDetail:
         run_dir=facts.place.run_dir,
         artifact_root=_artifact_root(facts),
         survivors=facts.survivors,
+    )
+
+
+def _evidence(facts: Facts) -> Evidence:
+    """Return what is known about a run beside its operations."""
+    row = facts.row
+    gate = facts.gate
+    return Evidence(
+        status=stored_status(row.status),
+        phase=row.current_phase,
+        alive=facts.alive,
+        why=facts.process.code or None,
+        reason_code=row.status_reason_code,
+        now=facts.now,
+        deadline_at=_number(row.node_metadata.get("deadline_at")),
+        last_sign_at=_last_sign(facts),
+        gate=gate_of(facts.controls, row.current_phase) if gate is None else gate,
+        has_row=facts.has_row,
     )
 
 

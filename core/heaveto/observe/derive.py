@@ -41,6 +41,7 @@ __all__ = [
     "stored_status",
 ]
 
+_DEADLINE_SLACK_S = 1.0
 SILENT_AFTER_S = 600.0
 """A run in which something runs and nothing was written for so long is stalled."""
 
@@ -142,7 +143,7 @@ def _live_state(evidence: Evidence, statuses: frozenset[OperationStatus]) -> Run
     running = OperationStatus.RUNNING in statuses
     if evidence.gate.stopping or evidence.phase == "stopping":
         return RunState.STOPPING
-    if evidence.phase == "draining":
+    if evidence.phase == "draining" or _past_deadline(evidence):
         return RunState.DRAINING
     if evidence.gate.closed:
         return RunState.PAUSING if running else RunState.PAUSED
@@ -153,6 +154,12 @@ def _live_state(evidence: Evidence, statuses: frozenset[OperationStatus]) -> Run
     if running and _silent(evidence):
         return RunState.STALLED
     return RunState.EXECUTING
+
+
+def _past_deadline(evidence: Evidence) -> bool:
+    """Tell whether the recorded time limit came and the run has not said so yet."""
+    deadline = evidence.deadline_at
+    return deadline is not None and evidence.now >= deadline + _DEADLINE_SLACK_S
 
 
 def _silent(evidence: Evidence) -> bool:
