@@ -116,6 +116,10 @@ async def test_a_record_before_flush_publishes_the_unit(
     async with make(path, version=version) as writer:
         await put(writer, "op-0")
         assert load_checkpoint(path).state["ops"].keys() == {"op-0"}
+        if version == 3:
+            assert json.loads(path.read_bytes())["ops"] == {}
+            assert [record["seq"] for record in journal(path)] == [1]
+            assert writer.journal_seq == 1
 
 
 async def test_folders_and_files_are_private_from_the_first_moment(path: Path) -> None:
@@ -199,7 +203,7 @@ async def test_a_call_captures_before_anything_is_awaited(path: Path) -> None:
         await second
         await first
         found = journal(path)
-    assert [record["entry"]["agent_id"] for record in found[-2:]] == []
+    assert [record["entry"]["agent_id"] for record in found] == ["op-0", "op-1"]
     state = load_checkpoint(path).state
     assert state["ops"]["op-0"]["response"] == {"items": [1]}
     assert state["ops"]["op-1"]["response"] == {"items": [1, 2]}

@@ -147,10 +147,14 @@ def same(one: Json | Frozen, other: Json | Frozen) -> bool:
 def count(frozen: Json | Frozen) -> int:
     """Return how many values are in one, itself included."""
     if is_object(frozen):
-        return 1 + sum(map(count, object_items(frozen).values()))
-    if is_array(frozen):
-        return 1 + sum(map(count, array_items(frozen)))
-    return 1
+        values = list(object_items(frozen).values())
+    elif is_array(frozen):
+        values = array_items(frozen)
+    else:
+        return 1
+    if {*map(type, values)} <= SCALARS:
+        return 1 + len(values)
+    return 1 + sum(map(count, values))
 
 
 def weight(frozen: Json | Frozen, limit: int = 1 << 62) -> int:

@@ -79,6 +79,8 @@ class JournaledUnit(Unit):
 
     def _put(self, transitions: Sequence[Transition]) -> None:
         """Append what fits, compact when the journal is full (SPEC E-71..E-73)."""
+        if self._behind and not self._touched:
+            self._publish(carries=False)
         if self._behind:
             self._fold_all(transitions)
             self._publish()

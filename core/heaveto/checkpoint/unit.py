@@ -115,6 +115,7 @@ class Unit:
         self._own: list[OwnedFile] = []
         self._temps: list[str] = []
         self._asked = False
+        self._touched = False
         self._looked = False
         self._behind = True
         self._bases = 0
@@ -220,6 +221,7 @@ class Unit:
         if transition.context is not UNCHANGED:
             self._context = transition.context
         self._folded += 1
+        self._touched = True
 
     def _keep(self, entry: Entry, data: bytes) -> None:
         """Keep an entry as it stands in a base: a planned one behind its name."""
