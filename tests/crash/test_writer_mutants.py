@@ -172,6 +172,10 @@ def checked(module: str, old: str, new: str, checks: list[str]) -> str:
     return done.stdout.strip()
 
 
+LONG = ("kills", "errors", "swaps")
+"""Checks that take long where nothing is found; the matrices beside this run them."""
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_safeguard_is_noticed(name: str) -> None:
@@ -180,6 +184,9 @@ def test_a_missing_safeguard_is_noticed(name: str) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(c, marks=[pytest.mark.slow] if c in LONG else []) for c in CHECKS],
+)
 def test_the_writer_as_it_is_passes(check: str) -> None:
     assert checked("", "", "", [check]) == "survived"
