@@ -150,7 +150,6 @@ def test_usage_errors_end_with_2(run_main: Any, words: tuple[str, ...]) -> None:
         ("run", "x.toml", "--max-ops", "5"),
         ("run", "x.toml", "--timeout", "5m"),
         ("run", "x.toml", "--with-synthesis"),
-        ("run", "x.toml", "--show-graph"),
         ("--plain",),
     ],
 )

@@ -1,4 +1,4 @@
-"""``show --dag``: a run's operations and dependencies as a picture of text.
+"""A run's operations and dependencies as a picture: of text, SVG, Mermaid or DOT.
 
 The drawing is a pure function that the caller of :func:`heaveto.cli.main` named; it is
 imported only here, and where it is not installed the other commands work all the same.
@@ -7,11 +7,12 @@ imported only here, and where it is not installed the other commands work all th
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from heaveto.cli.console import load
+from heaveto.cli.graphs import arrows, dot, mermaid
 from heaveto.cli.words import operation_mark
-from heaveto.errors import HomeError, RunError
+from heaveto.errors import HomeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,44 +20,57 @@ if TYPE_CHECKING:
     from heaveto.cli.scope import Scope
     from heaveto.observe.snapshot import RunDetail
 
-__all__ = ["drawing_lines"]
+__all__ = ["Form", "drawing_lines"]
+
+
+Form = Literal["text", "svg", "mermaid", "dot"]
 
 
 def drawing_lines(
-    scope: Scope, detail: RunDetail, *, direction: str, ascii_only: bool
+    scope: Scope,
+    detail: RunDetail,
+    *,
+    form: Form = "text",
+    direction: str = "LR",
+    ascii_only: bool = False,
 ) -> Iterator[str]:
-    """Yield the picture, then what its marks mean.
+    """Yield the picture; of text with what its marks mean.
+
+    Mermaid and DOT need nothing but this package; the other two need the drawing.
 
     Args:
         scope: It names the function that draws.
         detail: The run.
+        form: What the lines are made of.
         direction: ``LR`` or ``TB``.
-        ascii_only: Use ASCII alone; also where the stream can carry nothing else.
+        ascii_only: Text in ASCII alone; also where the stream can carry nothing else.
 
     Raises:
         HomeError: ``no_drawing``: the drawing is not installed here.
-        RunError: ``run_damaged``: the dependencies have a cycle.
     """
-    if scope.dag is None:
-        raise HomeError(
-            "the drawing is not part of this command; use heaveto show --dag",
-            code="no_drawing",
+    if form == "mermaid":
+        return mermaid(detail, direction=direction)
+    if form == "dot":
+        return dot(detail, direction=direction)
+    if form == "svg":
+        drawing = _drawing(scope, detail, direction, plain=False)
+        marks = {one.id: operation_mark(one.status) for one in detail.operations}
+        roles = {
+            one.id: _ROLES.get(str(one.status), "muted") for one in detail.operations
+        }
+        picture: Iterator[str] = drawing.svg(
+            marks, roles, title=detail.run.name or detail.run.run_id
         )
-    draw: Any = load(scope.dag)
+        return picture
     encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-    plain = ascii_only or encoding != "utf8"
-    known = {operation.id for operation in detail.operations}
-    nodes = [
-        (one.id, one.name, [head for head in one.depends_on if head in known])
-        for one in detail.operations
-    ]
-    edges = {(head, key) for key, _, heads in nodes for head in heads}
-    try:
-        drawing = draw(nodes, direction, _kinds(detail, edges), ascii=plain)
-    except ValueError as error:
-        raise RunError(
-            f"the run cannot be drawn: {error}", code="run_damaged"
-        ) from None
+    return _text(scope, detail, direction, plain=ascii_only or encoding != "utf8")
+
+
+def _text(
+    scope: Scope, detail: RunDetail, direction: str, *, plain: bool
+) -> Iterator[str]:
+    """Yield the picture of text, then what its marks mean and what it leaves out."""
+    drawing = _drawing(scope, detail, direction, plain=plain)
     marks = {
         one.id: operation_mark(one.status, ascii_only=plain)
         for one in detail.operations
@@ -66,18 +80,42 @@ def drawing_lines(
     yield ""
     used = {one.status: marks[one.id] for one in detail.operations}
     yield "  ".join(f"{mark} {status}" for status, mark in used.items())
+    names = {one.id: one.name for one in detail.operations}
+    for head, tail in drawing.dropped:
+        yield (
+            f"! damaged plan: {names.get(head, head)} -> {names.get(tail, tail)} closes"
+            " a cycle or leads nowhere and is not drawn"
+        )
 
 
-def _kinds(
-    detail: RunDetail, edges: set[tuple[str, str]]
-) -> dict[tuple[str, str], str]:
-    """Return the kind of each edge that is not a plain dependency."""
-    kinds: dict[tuple[str, str], str] = {}
-    for link in detail.links:
-        edge = (link.head, link.tail)
-        if edge not in edges or not link.active:
-            continue
-        kind = "conditional" if link.condition is not None else link.kind
-        if kind != "depends":
-            kinds[edge] = kind
-    return kinds
+_ROLES = {
+    "running": "live",
+    "paused": "hold",
+    "completed": "good",
+    "failed": "bad",
+    "lost": "bad",
+    "escalated": "note",
+    "pending": "note",
+    "unknown": "hold",
+}
+
+
+def _drawing(scope: Scope, detail: RunDetail, direction: str, *, plain: bool) -> Any:
+    """Return the drawing, made by the function that the scope names."""
+    if scope.dag is None:
+        raise HomeError(
+            "the drawing is not part of this command; use heaveto show",
+            code="no_drawing",
+        )
+    draw: Any = load(scope.dag)
+    return draw(
+        [(one.id, one.name, one.depends_on) for one in detail.operations],
+        direction,
+        {
+            (arrow.head, arrow.tail): arrow.kind
+            for arrow in arrows(detail)
+            if arrow.kind != "depends"
+        },
+        ascii=plain,
+        mend=True,
+    )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from heaveto.model import Edge, Node
     from heaveto.runner import Options
 
-__all__ = ["describe"]
+__all__ = ["describe", "flow_detail"]
 
 
 def describe(scope: Scope, flow: Flow, options: Options) -> int:
@@ -32,7 +32,7 @@ def describe(scope: Scope, flow: Flow, options: Options) -> int:
     nodes, edges = flow.graph()
     if scope.output.json:
         home = scope.writing_home()
-        detail = _detail(flow, str(home.path), nodes, edges)
+        detail = flow_detail(flow, str(home.path))
         scope.output.answer({**detail.as_dict(), "run_id": None, "session_id": None})
     else:
         for line in _lines(flow, options, nodes, edges):
@@ -40,10 +40,9 @@ def describe(scope: Scope, flow: Flow, options: Options) -> int:
     return Exit.OK
 
 
-def _detail(
-    flow: Flow, home: str, nodes: tuple[Node, ...], edges: tuple[Edge, ...]
-) -> RunDetail:
+def flow_detail(flow: Flow, home: str) -> RunDetail:
     """Return the flow in the shape of a run of which nothing has begun."""
+    nodes, edges = flow.graph()
     heads: dict[str, list[str]] = {node.id: [] for node in nodes}
     for edge in edges:
         heads[edge.tail].append(edge.head)

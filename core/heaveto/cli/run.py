@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_NOT_YET = ("max_ops", "reactive", "timeout", "with_synthesis", "show_graph")
+_NOT_YET = ("max_ops", "reactive", "timeout", "with_synthesis")
 
 
 @click.command()
@@ -67,13 +67,13 @@ _NOT_YET = ("max_ops", "reactive", "timeout", "with_synthesis", "show_graph")
 @click.option("--dry-run", is_flag=True, help="Check and describe; create nothing.")
 @click.option("--detach", is_flag=True, help="Run in a session of its own; return.")
 @click.option("--watch", "console", is_flag=True, help="Detach and open the console.")
+@click.option("--show-graph", is_flag=True, help="Draw the flow before it runs.")
 @click.option("--quiet", is_flag=True, help="No lines on the course of things.")
 @click.option("--announce", is_flag=True, hidden=True)
 @click.option("--max-ops", hidden=True)
 @click.option("--reactive", hidden=True)
 @click.option("--timeout", hidden=True)
 @click.option("--with-synthesis", is_flag=True, hidden=True)
-@click.option("--show-graph", is_flag=True, hidden=True)
 @click.pass_obj
 def run(
     scope: Scope,
@@ -87,6 +87,7 @@ def run(
     dry_run: bool,
     detach: bool,
     console: bool,
+    show_graph: bool,
     quiet: bool,
     announce: bool,
     **not_yet: object,
@@ -123,6 +124,8 @@ def run(
         artifact_root=None if save is None else save.absolute(),
         signals=True,
     )
+    if show_graph and not announce:
+        _show_graph(scope, loaded, aside=detach or console)
     if dry_run:
         from heaveto.cli.dry_run import describe
 
@@ -130,6 +133,17 @@ def run(
     if detach or console:
         return _start(scope, console=console)
     return _foreground(scope, loaded, options, hook, announce=announce)
+
+
+def _show_graph(scope: Scope, flow: Flow, *, aside: bool) -> None:
+    """Draw the flow: on standard output unless that belongs to an answer."""
+    from heaveto.cli.drawing import drawing_lines
+    from heaveto.cli.dry_run import flow_detail
+
+    output = scope.output
+    show = output.note if aside or output.json else output.line
+    for line in drawing_lines(scope, flow_detail(flow, "")):
+        show(line)
 
 
 def _check_text(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,7 @@ from heaveto.cli.exits import Exit
 from heaveto.cli.output import table
 from heaveto.cli.scope import Scope, common_options, target_argument
 from heaveto.cli.words import control_word, operation_word, run_word
+from heaveto.errors import UsageError
 from heaveto.model import OperationStatus, RunStatus
 from heaveto.text import age, clip, duration, plain, short_id
 
@@ -36,21 +37,31 @@ __all__ = ["control_rows", "detail_lines", "print_detail", "show", "state_line"]
     type=click.Choice(["LR", "TB"]),
     default="LR",
     show_default=True,
-    help="With --dag: from left to right, or from top to bottom.",
+    help="Of a drawing: from left to right, or from top to bottom.",
 )
 @click.option("--ascii", "ascii_only", is_flag=True, help="With --dag: ASCII alone.")
+@click.option("--mermaid", is_flag=True, help="The operations as a Mermaid flowchart.")
+@click.option("--dot", is_flag=True, help="The operations in Graphviz' language.")
+@click.option("--svg", is_flag=True, help="The drawing of --dag as an SVG document.")
 @click.pass_obj
-def show(scope: Scope, target: str, dag: bool, direction: str, ascii_only: bool) -> int:
+def show(
+    scope: Scope, /, target: str, direction: str, ascii_only: bool, **forms: bool
+) -> int:
     """Show the run that TARGET names: its operations, controls and warnings."""
+    wanted = [name for name, on in forms.items() if on]
+    if len(wanted) > 1:
+        flags = ", ".join(f"--{name}" for name in sorted(forms))
+        raise UsageError(f"{flags} exclude each other")
     with scope.observer() as observer:
         detail = observer.read_run(target)
-    if not dag or scope.output.json:
+    if not wanted or scope.output.json:
         print_detail(scope, detail)
         return Exit.OK
     from heaveto.cli.drawing import drawing_lines
 
+    form: Any = "text" if wanted == ["dag"] else wanted[0]
     for line in drawing_lines(
-        scope, detail, direction=direction, ascii_only=ascii_only
+        scope, detail, form=form, direction=direction, ascii_only=ascii_only
     ):
         scope.output.line(line)
     return Exit.OK

@@ -63,6 +63,7 @@ def draw(
     *,
     ascii: bool = False,
     label_width: int = LABEL_WIDTH,
+    mend: bool = False,
 ) -> Drawing:
     """Draw a flow.
 
@@ -77,17 +78,24 @@ def draw(
             ``─``, ``╌``, ``═``, ``┈``; in ASCII ``-``, ``~``, ``=``, ``?``.
         ascii: Use ASCII alone.
         label_width: Cells that a label may take, at least 4.
+        mend: Draw a damaged plan without the edges that close a cycle or lead nowhere;
+            they stand in :attr:`Drawing.dropped`, and kinds of them are passed over.
 
     Raises:
         ValueError: An id is repeated or unknown, the dependencies have a cycle, or the
             direction, a kind, or the edge of a kind is unknown.
     """
+    dropped: list[Edge] = []
+    if mend:
+        nodes, dropped = break_cycles(nodes)
+        edges = {(dep, node) for node, _, deps in nodes for dep in deps}
+        kinds = {edge: kind for edge, kind in (kinds or {}).items() if edge in edges}
     look = Look(
         direction=Direction(direction),
         ascii_only=ascii,
         label_width=max(4, label_width),
     )
-    return Drawing(lay_out(nodes, look, kinds))
+    return Drawing(lay_out(nodes, look, kinds), dropped)
 
 
 def ego(

@@ -21,7 +21,7 @@ from heaveto_tui.dag_layout.paint import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from heaveto_tui.dag_layout.layout import Layout
     from heaveto_tui.dag_layout.paint import Run
@@ -58,6 +58,7 @@ class Drawing:
         width: Cells.
         height: Rows.
         layers: The ids of each layer in their order across the flow: the layer grid.
+        dropped: Edges ``(from, to)`` of a damaged plan that are left out.
     """
 
     __slots__ = (
@@ -66,15 +67,17 @@ class Drawing:
         "_rows_index",
         "boxes",
         "crossings",
+        "dropped",
         "height",
         "layers",
         "rows",
         "width",
     )
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, dropped: Sequence[Edge] = ()) -> None:
         """Paint a layout; made by :func:`~heaveto_tui.dag_layout.draw`."""
         self._layout = layout
+        self.dropped = tuple(dropped)
         self._painted = paint(layout)
         self._rows_index: _RowIndex | None = None
         ids = layout.graph.ids
@@ -92,6 +95,11 @@ class Drawing:
         """``LR`` or ``TB``."""
         return self._layout.look.direction.value
 
+    @property
+    def ascii_only(self) -> bool:
+        """Whether it is drawn in ASCII alone."""
+        return self._layout.look.ascii_only
+
     def with_node(
         self, node: NodeSpec, kinds: Mapping[Edge, str] | None = None
     ) -> Drawing:
@@ -107,7 +115,7 @@ class Drawing:
         Raises:
             ValueError: The id is there already, or a dependency or a kind is unknown.
         """
-        return Drawing(grown(self._layout, node, kinds))
+        return Drawing(grown(self._layout, node, kinds), self.dropped)
 
     def tidy(self) -> Drawing:
         """Return the same flow laid out afresh."""
@@ -118,7 +126,8 @@ class Drawing:
                 self.nodes(),
                 self._layout.look,
                 {(ids[one], ids[other]): kind for (one, other), kind in kinds.items()},
-            )
+            ),
+            self.dropped,
         )
 
     def nodes(self) -> list[tuple[str, str, list[str]]]:
@@ -147,6 +156,27 @@ class Drawing:
             {index[name]: glyph for name, glyph in glyphs.items()},
             {index[name]: mark for name, mark in (marks or {}).items()},
         )
+
+    def svg(
+        self,
+        glyphs: Mapping[str, str],
+        roles: Mapping[str, str] | None = None,
+        *,
+        title: str = "",
+    ) -> Iterator[str]:
+        """Yield the lines of an SVG document; see :mod:`~heaveto_tui.dag_layout.svg`.
+
+        Args:
+            glyphs: For ids, the sign of the status.
+            roles: For ids, the role of that sign's colour.
+            title: What the picture shows; any text.
+
+        Raises:
+            ValueError: The drawing is in ASCII.
+        """
+        from heaveto_tui.dag_layout.svg import svg_lines
+
+        return svg_lines(self, glyphs, roles, title=title)
 
     def legend(self) -> list[tuple[str, str]]:
         """Return a piece of line and the kind it stands for, for each kind drawn."""
