@@ -67,10 +67,10 @@ class BulkDB(ReadDB):
             [sessions] = self._ask(
                 "SELECT count(*), max(updated_at), total(updated_at) FROM sessions"
             )
-        if self._has("session_controls"):
+        if has := self._has("session_controls"):
+            totals = [sql for name, sql in _STAMPED if name in has]
             [controls] = self._ask(
-                "SELECT count(*), count(result), total(applied_at), total(claimed_at)"
-                " FROM session_controls"
+                f"SELECT {', '.join(['count(*)', *totals])} FROM session_controls"
             )
         return Stamp(sessions, controls)
 
@@ -150,6 +150,11 @@ class BulkDB(ReadDB):
         return counts
 
 
+_STAMPED = (
+    ("applied_at", "total(applied_at)"),
+    ("claimed_at", "total(claimed_at)"),
+    ("result", "total(length(result))"),
+)
 _ENDS = (
     SignalKind.COMPLETED,
     SignalKind.FAILED,

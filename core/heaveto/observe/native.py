@@ -107,7 +107,7 @@ class NativeSource:
         self._rotation = Rotation(_RECHECK_S, monotonic)
         self._doubtful = Rotation(_DOUBTFUL_S, monotonic)
         self._followed: OrderedDict[str, Followed] = OrderedDict()
-        self._live: set[str] = set()
+        self._live = self._roster.live
         self._epoch = 0
         self._cooling: dict[str, float] = {}
         self._listed: dict[str, _Listed] = {}

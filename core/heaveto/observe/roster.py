@@ -52,6 +52,9 @@ class Roster:
         signalled: Sessions that have new signals since the sync before.
         changed: Keys of runs whose row or controls differ since the sync before, that
             are new, or that are gone.
+        live: Keys of the runs that go on; the source keeps it. Their rows are read
+            whenever the database moved: lionagi changes a phase without a trace in
+            ``updated_at``.
         epoch: Moves when another database file is read than before.
         error: Why the database could not be read the last time.
         read_at: When it could be read last, epoch seconds.
@@ -72,6 +75,7 @@ class Roster:
         self.folders: frozenset[str] = frozenset()
         self.signalled: frozenset[str] = frozenset()
         self.changed: set[str] = set()
+        self.live: set[str] = set()
         self.epoch = 0
         self.error: StateDBError | None = None
         self.read_at: float | None = None
@@ -209,6 +213,9 @@ class Roster:
             self._take_over(found)
             if len(self._stored) != stamp.rows:
                 return False
+        if len(self.live) <= _SOME:
+            rows = (database.session(key) for key in self.live if key in self._stored)
+            self._take_over(row for row in rows if row is not None)
         if stamp.controls != before.controls:
             self._read_controls(database)
         return True
