@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from heaveto.files import lock_holder
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -135,6 +137,15 @@ class Program:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+        self._end_detached()
+
+    def _end_detached(self) -> None:
+        """End runners of this home that a failed test left behind."""
+        for lock in self.home.glob("runs/*/.lock"):
+            pid = lock_holder(lock)
+            if pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def until(ask: Callable[[], T | None], *, limit: float = LIMIT_S) -> T:
