@@ -312,7 +312,13 @@ def session_row(values: Values) -> SessionRow:
     _plain_json(fields, "artifact_contract_json")
     _plain_json(fields, "artifact_verification_json")
     _plain_json(fields, "status_evidence_refs")
+    if fields["run_id"] is None:  # an older lionagi keeps it in the metadata alone
+        fields["run_id"] = _given_text(fields["node_metadata"].get("run_id"))
     return SessionRow(metadata_raw=raw, **fields)
+
+
+def _given_text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def control_row(values: Values) -> ControlRow:
