@@ -293,8 +293,11 @@ class Writers(RuleBasedStateMachine):
 
     def closed(self) -> None:
         """Close; only what is no harm to the unit may be told at the end."""
-        closing = asyncio.gather(self.writer.aclose(), return_exceptions=True)
-        (found,) = self.loop.run_until_complete(closing)
+
+        async def close() -> list[Any]:
+            return await asyncio.gather(self.writer.aclose(), return_exceptions=True)
+
+        (found,) = self.loop.run_until_complete(close())
         if found is not None:
             assert isinstance(found, CheckpointError)
             assert found.code in ("cleanup", "close")

@@ -178,6 +178,7 @@ class JournaledUnit(Unit):
         self._unwritten = 0
         self.directory.verify()
         self._look()
+        self._holder(self._base_name)
         before = len(self._own)
         try:
             journal = self._holder(self._journal_name) or self._new_journal()

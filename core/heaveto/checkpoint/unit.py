@@ -407,6 +407,7 @@ class SnapshotUnit(Unit):
         self._behind = True
         self.directory.verify()
         self._look()
+        self._holder(self._base_name)
         before = len(self._own)
         try:
             state, entries = self._snapshot()
