@@ -48,11 +48,13 @@ class Counts(NamedTuple):
 
     Attributes:
         ends: How many operations ended how.
+        withheld: How many of the cancelled ones never started.
         plain: Every announced operation ended, nothing escalated and nothing ran on a
             failed input: the ends tell the whole.
     """
 
     ends: dict[SignalKind, int]
+    withheld: int
     plain: bool
 
 
@@ -136,15 +138,18 @@ class BulkDB(ReadDB):
             f"""
             SELECT session_id, {sums},
                    sum(CASE kind WHEN 'NodeStarted'
-                       THEN instr(payload, '"stale":true') > 0 ELSE 0 END)
+                       THEN instr(payload, '"stale":true') > 0 ELSE 0 END),
+                   sum(CASE kind WHEN 'NodeCancelled'
+                       THEN instr(payload, '"started":false') > 0 ELSE 0 END)
             FROM session_signals GROUP BY session_id
             """
         )
         counts = {}
-        for session, queued, escalated, *ends, stale in found:
+        for session, queued, escalated, *ends, stale, withheld in found:
             numbers = [int(str(number)) for number in ends]
             counts[str(session)] = Counts(
                 ends=dict(zip(_ENDS, numbers, strict=True)),
+                withheld=int(str(withheld)),
                 plain=not escalated and not stale and queued == sum(numbers),
             )
         return counts

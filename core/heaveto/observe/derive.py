@@ -246,7 +246,7 @@ class _Reconciled:
             depends_on=lane.heads,
             origin=lane.origin,
             stale=stale,
-            executed=lane.ended or source == "checkpoint",
+            executed=(lane.ended and not lane.withheld) or source == "checkpoint",
             persisted=self._persisted(outcome),
             started_at=lane.started_at,
             ended_at=lane.ended_at,
@@ -331,6 +331,8 @@ class _Reconciled:
         """Conclude the status of one operation and where it comes from."""
         if lane.status in TERMINAL_OPERATION:
             return lane.status, "signals"
+        if lane.withheld and outcome is None:
+            return OperationStatus.UNSTARTED, "signals"
         if outcome is not None and (
             self.over or outcome.status == OperationStatus.PENDING
         ):

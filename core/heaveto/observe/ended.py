@@ -200,8 +200,12 @@ def _nodes(found: Counts | None) -> dict[str, int] | None:
     if found is None or not found.plain:
         return None
     nodes = {"total": sum(found.ends.values())}
-    nodes.update((_ENDS[kind], count) for kind, count in found.ends.items() if count)
-    return nodes if nodes["total"] else None
+    nodes.update((_ENDS[kind], count) for kind, count in found.ends.items())
+    nodes[OperationStatus.CANCELLED.value] -= found.withheld
+    nodes[OperationStatus.UNSTARTED.value] = found.withheld
+    if not nodes["total"]:
+        return None
+    return {word: count for word, count in nodes.items() if count}
 
 
 def _is_foreign(path: Path) -> bool:

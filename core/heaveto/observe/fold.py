@@ -92,6 +92,8 @@ class Lane:
     reason: Mapping[str, object] | None = None
     rendered: tuple[str, ...] = ()
     ran_on_failed: bool = False
+    withheld: bool = False
+    """Its end says that it never started: a stop or a signal came first."""
     touched: int = 0
     """The ``seq`` of the last signal that changed anything here."""
 
@@ -209,8 +211,14 @@ class Fold:
         """Keep the first end; a second one without a new start is noise."""
         if lane.ended:
             return
-        lane.ended_at, lane.ended_seq = row.ts, row.seq
+        lane.ended_seq = row.seq
         self.tainted |= status == OperationStatus.FAILED or not lane.started_seq
+        lane.withheld = (
+            status == OperationStatus.CANCELLED and row.payload.get("started") is False
+        )
+        if lane.withheld:
+            return
+        lane.ended_at = row.ts
         if not lane.escalated:
             lane.status = status
         error = row.payload.get("error")
@@ -322,7 +330,7 @@ def _forget_end(lane: Lane) -> None:
     lane.started_seq = lane.ended_seq = 0
     lane.error_code = lane.reason = None
     lane.rendered = ()
-    lane.ran_on_failed = False
+    lane.ran_on_failed = lane.withheld = False
 
 
 def _text(payload: Mapping[str, object], name: str) -> str | None:
