@@ -295,7 +295,8 @@ class Writers(RuleBasedStateMachine):
         """Close; only what is no harm to the unit may be told at the end."""
 
         async def close() -> list[Any]:
-            return await asyncio.gather(self.writer.aclose(), return_exceptions=True)
+            closing = asyncio.gather(self.writer.aclose(), return_exceptions=True)
+            return list(await closing)
 
         (found,) = self.loop.run_until_complete(close())
         if found is not None:
@@ -360,7 +361,7 @@ class _Long(Writers):
     """The same, for longer."""
 
 
-TestWritersLong = pytest.mark.slow(_Long.TestCase)
+TestWritersLong = pytest.mark.timeout(1800)(pytest.mark.slow(_Long.TestCase))
 TestWritersLong.settings = settings(Writers.TestCase.settings, max_examples=1000)
 
 

@@ -57,6 +57,7 @@ class Directory:
         can_sync: False once the file system has said that it cannot sync a directory,
             which is a documented capability and no error (SPEC E-63).
         can_exchange: The same for exchanging two names.
+        holds: True once :meth:`hold` has locked it.
         written: Bytes that the system has accepted for files of this directory.
         syncs: Syncs made of it and of its files.
     """

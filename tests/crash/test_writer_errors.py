@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EINTR)
 SCRIPTS = {
@@ -151,7 +151,6 @@ def test_every_error_everywhere(tmp_path: Path, name: str, lasting: bool) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.timeout(1200)
 def test_two_faults_at_every_distance(tmp_path: Path, name: str) -> None:
     script = SCRIPTS[name]
     seams = seams_of(script, tmp_path)

@@ -177,6 +177,7 @@ LONG = ("kills", "errors", "swaps")
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_safeguard_is_noticed(name: str) -> None:
     module, old, new, checks = MUTANTS[name]
@@ -184,6 +185,7 @@ def test_a_missing_safeguard_is_noticed(name: str) -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "check",
     [pytest.param(c, marks=[pytest.mark.slow] if c in LONG else []) for c in CHECKS],

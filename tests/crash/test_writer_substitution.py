@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 SCRIPT = Script(steps=6, max_records=3)
 NAMES = ("base", "journal", "base-temp", "journal-temp")

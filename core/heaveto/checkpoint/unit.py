@@ -18,8 +18,8 @@ suffix alike, because it trusts nothing on disk but the identity of its own file
 error that nobody foresaw poisons the unit: it stops for good.
 
 **What was there before.** The first publication over an existing unit loads it, and
-refuses unless every outcome in it is also in the new state (a resumed run brings them),
-so nothing acknowledged is lost silently; a unit that does not load is not replaced.
+refuses unless every outcome in it is also in the initial state (a resumed run brings
+them), so nothing acknowledged is lost silently; a unit that does not load is kept.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ class Unit:
             Kind.OP: {},
             Kind.SPAWNED: {},
         }
+        self._brought = (state.ops.keys(), state.spawned.keys())
         for entry in (*state.ops.values(), *state.spawned.values()):
             self._keep(entry, encode(entry.value))
         self._own: list[OwnedFile] = []
@@ -379,9 +380,9 @@ class Unit:
         """Refuse to replace a unit that knows more than the new state."""
         path = self.directory.path / self._base_name
         there = load_checkpoint(path, system=self.directory.system).state
-        ops, spawned = self._entries[Kind.OP], self._entries[Kind.SPAWNED]
+        ops, spawned = self._brought
         nodes = {entry["node_id"] for entry in there["spawned"]}
-        if there["ops"].keys() - ops.keys() or nodes - spawned.keys():
+        if there["ops"].keys() - ops or nodes - spawned:
             _refuse_loss("the checkpoint there holds outcomes that the new one lacks")
         if there["version"] == v3.VERSION and not self._kept_names():
             self._temps.append(self._journal_name)

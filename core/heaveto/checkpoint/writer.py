@@ -99,7 +99,7 @@ class CheckpointWriter:
 
         Nothing is written before :meth:`flush` or the first record. A unit that is
         there already is replaced only if each outcome in it is also in ``ops`` or
-        ``spawned`` or recorded before that.
+        ``spawned``; else those calls are refused with ``would_lose_outcomes``.
 
         Args:
             path: Of ``checkpoint.json``; parents are made with mode 0700.
