@@ -62,18 +62,18 @@ planning | The run has started and nothing of it has been announced yet. | Wait;
 executing | The run goes on and its process is there, as far as it can be seen. | Nothing.
 pausing | A pause is in place and something still runs; it will finish, and nothing new starts. | Wait for it, or resume.
 paused | A pause is in place and nothing runs. A deadline keeps counting. | heaveto ctl resume RUN lets it go on; nothing else does.
-stopping | A stop is in place: what runs will finish and is saved, then the run ends as cancelled. | Wait; what is saved can be resumed as a new run.
-draining | The time limit has come: what runs will finish and is saved, nothing new starts. | Wait; heaveto resume RUN --timeout D continues with another limit.
+stopping | A stop is in place: what runs will finish and is saved, then the run ends as cancelled. | Wait; what is saved stays in the checkpoint.
+draining | The time limit has come: what runs will finish and is saved, nothing new starts. | Wait.
 synthesizing | All operations have ended; the summary is being written. | Nothing.
 stalled | The process is there and something runs, yet nothing was written for ten minutes. A long call looks the same. | Look at heaveto logs RUN; wait, or end it.
-dead | The row says running, but the process is gone. Nothing of it goes on. | heaveto resume RUN --dry-run tells what a resume would do; heaveto close RUN ends the row.
+dead | The row says running, but the process is gone. Nothing of it goes on. | heaveto inspect RUN tells what was saved; heaveto close RUN ends the row.
 unknown | Whether it goes on cannot be told from here. | Look from the host it runs on, or wait for a sign of it.
 completed | It ended well. | Nothing.
 completed_empty | It ended without any result. | Look at heaveto logs RUN.
-failed | It ended with an error. | heaveto show RUN names the operation; heaveto resume RUN --retry-failed runs it again.
-timed_out | The time limit came first; work that was left was held back. | heaveto resume RUN continues it, with the same limit afresh or with --timeout D.
-aborted | It was interrupted from the keyboard. | heaveto resume RUN continues from what was saved.
-cancelled | It was ended on purpose, by a stop or a signal. | heaveto resume RUN continues from what was saved.
+failed | It ended with an error. | heaveto show RUN names the operation; heaveto logs RUN shows its output.
+timed_out | The time limit came first; work that was left was held back. | heaveto inspect RUN tells what was saved.
+aborted | It was interrupted from the keyboard. | heaveto inspect RUN tells what was saved.
+cancelled | It was ended on purpose, by a stop or a signal. | heaveto inspect RUN tells what was saved.
 running | It is at work. | Nothing.
 """
 _STATUSES = """
@@ -82,8 +82,8 @@ queued | It is ready and no slot is free; for a control: the row is stored and n
 skipped | A condition, a gate or a failed operation before it kept it from running. | Nothing; its reason is in heaveto show RUN.
 escalated | It asked for help, and a second try stands in its place. | Nothing.
 pending | It was asked for and held back by the time limit; it was never started. | It runs when the run is resumed.
-lost | It had started when its run ended, and its end was not seen. What it did outside may have been done. | A resume runs it again.
-unstarted | It never started, and will not in this run. | A resume runs it.
+lost | It had started when its run ended, and its end was not seen. What it did outside may have been done. | heaveto logs RUN shows how far it got.
+unstarted | It never started, and will not in this run. | Nothing; it left no trace.
 """
 _CONTROLS = """
 claimed | The flow has taken the control and has not reported back. | Wait; when the flow is gone, heaveto ctl resolve CONTROL --as applied or abandoned closes it.
@@ -99,9 +99,9 @@ applied: | A person closed the claim as done. | Nothing.
 abandoned: | A person closed the claim as not done. | Send it anew if it is still wanted.
 """
 _REASONS = """
-process_gone | No process has the number that was recorded, and nothing holds the run's lock. | heaveto resume RUN --dry-run tells what a resume would do.
-pid_reused | The recorded process number belongs to another program that started later. | heaveto resume RUN --dry-run tells what a resume would do.
-rebooted | This machine was restarted after the run began. | heaveto resume RUN --dry-run tells what a resume would do.
+process_gone | No process has the number that was recorded, and nothing holds the run's lock. | heaveto inspect RUN tells what was saved.
+pid_reused | The recorded process number belongs to another program that started later. | heaveto inspect RUN tells what was saved.
+rebooted | This machine was restarted after the run began. | heaveto inspect RUN tells what was saved.
 lock_held | The run's lock is held: its process is there. | Nothing.
 process_found | The recorded process is there, with the recorded start time. | Nothing.
 other_host | It runs on another host, whose processes cannot be looked at from here. | Look from there; controls are taken if it lives.
@@ -111,30 +111,30 @@ silent | Nothing was written for ten minutes though something runs. | Look at he
 row_missing | The run directory has no row in the state database, so only what it holds itself is known. | heaveto doctor looks for the cause.
 status_unknown | The row holds a status that this version does not know. | Look with the program that wrote it.
 ended | The run has ended. | Nothing.
-upstream_failed | An operation it depends on failed, and the flow skips what depends on a failure. | heaveto resume RUN --retry-failed runs the failed one again.
+upstream_failed | An operation it depends on failed, and the flow skips what depends on a failure. | heaveto show RUN names the failed one.
 upstream_gate_reject | A gate before it said no. | Nothing; the gate is named in heaveto show RUN.
 upstream_skipped | What it depends on was skipped. | Nothing; the first reason is in heaveto show RUN.
-upstream_cancelled | What it depends on was cancelled. | heaveto resume RUN runs both.
+upstream_cancelled | What it depends on was cancelled. | Start the flow again to run both.
 condition_false | No condition on the way to it was true. | Nothing.
-stop | A stop held it back. | heaveto resume RUN runs it.
-on_failure | Another operation failed, and the flow ends at the first failure. | heaveto resume RUN --retry-failed continues.
+stop | A stop held it back. | Start the flow again to run it.
+on_failure | Another operation failed, and the flow ends at the first failure. | heaveto show RUN names it.
 """
 _WARNINGS = """
 checkpoint_refused | Its checkpoint must not be used, so nothing of it is shown. | heaveto inspect RUN says where and why; put back a copy of both files from the same moment.
-checkpoint_prefix | Its checkpoint is good up to a point; the end was left out. | heaveto inspect RUN tells what; a resume uses the good part.
+checkpoint_prefix | Its checkpoint is good up to a point; the end was left out. | heaveto inspect RUN tells what.
 checkpoint_missing | It has no checkpoint, so it cannot be resumed. | Start the flow anew.
 checkpoint_unread | Its checkpoint was not read for the list, to keep the list fast. | heaveto show RUN reads it.
 persist_failed | Saving failed; what ended after that would not survive a crash. | Free space or rights where its directory lies; see heaveto doctor.
-unsaved | Results were seen to end and are in no checkpoint. | A resume runs these operations again.
+unsaved | Results were seen to end and are in no checkpoint. | heaveto logs RUN shows what they wrote.
 open_ends | It ended, and operations have no end on record. They are shown as lost. | heaveto logs RUN shows what they wrote.
-input_failed | Operations ran on the error of another one; they count as done, and what depends on them rests on it. | heaveto resume RUN --retry-failed --retry-stale makes them anew.
-stale_result | Operations were kept from before although one they depend on was made anew. | heaveto resume RUN --retry-stale makes them anew.
+input_failed | Operations ran on the error of another one; they count as done, and what depends on them rests on it. | Take their results with care; start the flow again to make them anew.
+stale_result | Operations were kept from before although one they depend on was made anew. | Take their results with care; start the flow again to make them anew.
 never_landed | Controls were never taken: no process is left to take them. | Resume the run and send them to the new one.
 not_reported | Controls were taken, then the run ended without a word about them. Whether they took effect cannot be told. | heaveto ctl resolve CONTROL --as applied or abandoned closes one by hand.
 wedged_claim | A control was taken and not reported for more than half a minute. | Look at heaveto logs RUN; wait, or close it with heaveto ctl resolve.
 control_waiting | A control was not taken for more than ten seconds. The flow is busy or stuck; it still counts when it looks. | Wait; look at heaveto logs RUN.
-steer_lost | Messages were applied and are in no checkpoint: the run ended before the next save. | Send them again to the resumed run; nothing is sent by itself.
-survivors | The run is dead and processes that it started are still there. | End them, or resume with --end-survivors.
+steer_lost | Messages were applied and are in no checkpoint: the run ended before the next save. | Send them again to a run that lives; nothing is sent by itself.
+survivors | The run is dead and processes that it started are still there. | heaveto show RUN lists them by process number; end them by hand.
 liveness_unknown | Whether its process is there cannot be told from here; a control may never be taken. | Look from its host and as its user.
 run_dir_missing | Its run directory is not there, so nothing of it can be resumed or read. | Put it back, or end the row with heaveto close RUN.
 run_json_damaged | Its run.json cannot be read. | heaveto doctor names the file; what the row says is shown.
@@ -169,9 +169,9 @@ source_unsupported | This kind of home cannot be read by this version. | Use the
 """
 _REPORTS = """
 clean | The checkpoint is whole. | Nothing.
-recovered_prefix | The checkpoint is good up to a point; the rest was left out. | heaveto resume RUN --dry-run tells what that means.
+recovered_prefix | The checkpoint is good up to a point; the rest was left out. | heaveto inspect RUN tells what.
 refused | It must not be used; for a control: it was not taken. | The code beside it says why.
-torn_tail | The last write did not finish; all that was confirmed is there. | A resume goes on from the good part.
+torn_tail | The last write did not finish; all that was confirmed is there. | Nothing; what was confirmed is used.
 stale_generation | Records belong to an older base; they are in the base already and are left out. | Nothing.
 base_missing | There is no checkpoint.json. | Put back a copy of both files, or start the flow anew.
 base_unreadable | checkpoint.json cannot be read. | Correct the access and look again.
@@ -217,23 +217,23 @@ run.completed.ok | Everything was done. | Nothing.
 run.completed.skipped | Everything was done or skipped for a reason. | heaveto show RUN names the reasons.
 run.completed.gate_rejected | A gate said no, so what depends on it was skipped. | heaveto show RUN names the gate.
 run.completed.spawn_refused | A spawn was refused, and everything else was done. | heaveto show RUN names it.
-run.failed.operation | An operation failed and no completed retry took its place. | heaveto show RUN names it; heaveto resume RUN --retry-failed runs it again.
-run.failed.exception | An operation failed, or the flow itself did. | heaveto show RUN names it; a resume with --retry-failed runs it again.
+run.failed.operation | An operation failed and no completed retry took its place. | heaveto show RUN names it; heaveto logs RUN shows its output.
+run.failed.exception | An operation failed, or the flow itself did. | heaveto show RUN names it.
 run.failed.missing_artifact | Every operation finished, but a required file is not there. | heaveto show RUN names the operation.
 run.failed.artifact_write | A result could not be written as a file. | Free space or rights where the artifacts lie.
 run.failed.escalated | An operation asked for help; lionagi ends such a run as failed although the second try worked. | heaveto show RUN tells what the second try came to.
 run.failed.checkpoint | The checkpoint could not be written, so the run ended. | Free space or rights where the run directory lies; see heaveto doctor.
 run.failed.internal | The program itself failed. | heaveto logs RUN shows what was printed; report it.
-run.failed.process_gone | Its process was gone, and a person ended its row. | heaveto resume RUN continues from what was saved.
-run.timed_out.deadline | The time limit came first; work that was left was held back. | heaveto resume RUN continues it, with the same limit afresh or with --timeout D.
-run.cancelled.stop | A stop ended it. | heaveto resume RUN continues from what was saved.
-run.cancelled.withheld | It ended before all of its work was begun. | heaveto resume RUN continues it.
-run.cancelled.sigterm | A signal asked its process to end. | heaveto resume RUN continues from what was saved.
-run.cancelled.sighup | The terminal of its process was closed. | heaveto resume RUN continues from what was saved; --detach keeps the next one going.
-run.cancelled.task | The program that ran the flow cancelled it. | heaveto resume RUN continues from what was saved.
-run.cancelled.system | It was cancelled from outside the flow; lionagi records an interrupt from the keyboard so, too. | A resume continues from what was saved.
-run.aborted.sigint | It was interrupted from the keyboard. | heaveto resume RUN continues from what was saved.
-session.phantom.process_dead | Its process was found gone by lionagi, which ended its row. | A resume continues from what was saved.
+run.failed.process_gone | Its process was gone, and a person ended its row. | heaveto inspect RUN tells what was saved.
+run.timed_out.deadline | The time limit came first; work that was left was held back. | heaveto inspect RUN tells what was saved.
+run.cancelled.stop | A stop ended it. | heaveto inspect RUN tells what was saved.
+run.cancelled.withheld | It ended before all of its work was begun. | heaveto inspect RUN tells what was saved.
+run.cancelled.sigterm | A signal asked its process to end. | heaveto inspect RUN tells what was saved.
+run.cancelled.sighup | The terminal of its process was closed. | heaveto inspect RUN tells what was saved; --detach keeps the next one going.
+run.cancelled.task | The program that ran the flow cancelled it. | heaveto inspect RUN tells what was saved.
+run.cancelled.system | It was cancelled from outside the flow; lionagi records an interrupt from the keyboard so, too. | heaveto inspect RUN tells what was saved.
+run.aborted.sigint | It was interrupted from the keyboard. | heaveto inspect RUN tells what was saved.
+session.phantom.process_dead | Its process was found gone by lionagi, which ended its row. | heaveto inspect RUN tells what was saved.
 """
 
 EXPLANATIONS = _table(
