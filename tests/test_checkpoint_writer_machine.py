@@ -14,7 +14,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -355,14 +354,6 @@ Writers.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestWriters = Writers.TestCase
-
-
-class _Long(Writers):
-    """The same, for longer."""
-
-
-TestWritersLong = pytest.mark.timeout(1800)(pytest.mark.slow(_Long.TestCase))
-TestWritersLong.settings = settings(Writers.TestCase.settings, max_examples=1000)
 
 
 def test_killed_is_no_error_that_a_program_catches() -> None:
