@@ -8,7 +8,8 @@ and no messages (SPEC K-19, F-44). Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 from heaveto.model import OperationStatus, Origin
 from heaveto.observe.snapshot import CheckpointView
@@ -39,6 +40,14 @@ _NO_TIME = 2.0**53
 _MATCH_S = 5.0
 """A message without a control id matches a control when its time lies between claim and
 stamp plus this (FORMATS 8)."""
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[str, Any]:
+    """Return the one empty mapping: a long list holds thousands of them."""
+    return _NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +104,15 @@ class Saved:
     view: CheckpointView
     reasons: tuple[str, ...] = ()
     """Codes of the recovery report; the fatal one is last."""
-    planned: Mapping[str, SavedOutcome] = field(default_factory=dict)
+    planned: Mapping[str, SavedOutcome] = field(default_factory=_nothing)
     """By agent id."""
-    spawned: Mapping[str, SavedOutcome] = field(default_factory=dict)
+    spawned: Mapping[str, SavedOutcome] = field(default_factory=_nothing)
     """By operation id."""
     plan: tuple[PlanItem, ...] = ()
     messages: tuple[Message, ...] = ()
-    agent_of: Mapping[str, str] = field(default_factory=dict)
+    agent_of: Mapping[str, str] = field(default_factory=_nothing)
     """Agent ids by planned operation id, where the plan names them."""
-    assignees: Mapping[str, str] = field(default_factory=dict)
+    assignees: Mapping[str, str] = field(default_factory=_nothing)
     """Workers by agent id."""
     title: str | None = None
     """The beginning of what the run was asked for."""
