@@ -29,6 +29,18 @@ crash: $(STAMP) ## run the whole crash, error and substitution matrices
 bench: $(STAMP) ## print the measured figures beside their baselines
 	$(BIN)/python -m pytest -q -s tests/bench -m slow
 
+INTEROP := .venv-interop
+$(INTEROP)/.installed:
+	$(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python -m pip install --quiet 'lionagi==0.36.0'
+	@touch $@
+
+interop: $(STAMP) $(INTEROP)/.installed ## run live flows of lionagi 0.36 beside heaveto (needs a package index)
+	LI=$(CURDIR)/$(INTEROP)/bin/li $(BIN)/python -m pytest -q tests/interop/flows.py
+
+interop-smoke: $(STAMP) $(INTEROP)/.installed ## one of them, within a minute
+	LI=$(CURDIR)/$(INTEROP)/bin/li $(BIN)/python -m pytest -q tests/interop/flows.py -k smoke
+
 fmt: $(STAMP) ## format the code
 	$(BIN)/ruff format core tui tests screenshots
 	$(BIN)/ruff check --fix core tui tests screenshots
@@ -53,6 +65,6 @@ wheel: $(STAMP) ## build the wheel, install it in an empty environment and run i
 check: test lint types contracts ## what CI runs, but for the wheel
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help setup demo test crash bench fmt lint types contracts wheel check clean
+.PHONY: help setup demo test crash bench interop interop-smoke fmt lint types contracts wheel check clean

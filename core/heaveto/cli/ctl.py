@@ -222,7 +222,7 @@ def _ledger(detail: RunDetail, now: float) -> list[str]:
     lines = [f"{short_id(detail.run.session_id)}  {state_line(detail.run, now)}"]
     if not detail.controls:
         return [*lines, "No control was ever sent."]
-    rows = control_rows(detail.controls, over=over, now=now)
+    rows = control_rows(detail, over=over, now=now)
     lines += table(
         ("CONTROL", "WHAT", "CAME TO", "AGE", "BY", "TEXT"), rows, right=(3,)
     )

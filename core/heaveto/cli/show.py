@@ -212,32 +212,42 @@ def _controls(detail: RunDetail, now: float) -> Iterator[str]:
     yield ""
     yield from table(
         ("CONTROL", "WHAT", "CAME TO", "AGE", "BY", "TEXT"),
-        control_rows(detail.controls, over=over, now=now),
+        control_rows(detail, over=over, now=now),
         right=(3,),
     )
 
 
-def control_rows(
-    controls: tuple[ControlView, ...], *, over: bool, now: float
-) -> list[tuple[str, ...]]:
-    """Return the rows of a table of controls."""
+def control_rows(detail: RunDetail, *, over: bool, now: float) -> list[tuple[str, ...]]:
+    """Return the rows of a table of controls: what each came to, and how soon."""
+    names = {operation.id: operation.name for operation in detail.operations}
     return [
         (
             short_id(control.id),
             control.verb,
-            control_word(
-                klass=control.klass,
-                result=control.result,
-                run_over=over,
-                rendered=control.rendered_into is not None,
-                lost=control.lost,
-            ),
+            _came_to(control, names, over=over),
             age(control.created_at, now),
             plain(control.by or "-"),
             clip(plain(control.text or ""), 48),
         )
-        for control in controls
+        for control in detail.controls
     ]
+
+
+def _came_to(control: ControlView, names: dict[str, str], *, over: bool) -> str:
+    """Return what a control came to, who read it, and how long that took."""
+    reader = control.rendered_into
+    word = control_word(
+        klass=control.klass,
+        result=control.result,
+        run_over=over,
+        rendered=reader is not None,
+        lost=control.lost,
+    )
+    if reader is not None:
+        word += f" by {clip(plain(names.get(reader, reader)), 24)}"
+    if control.applied_at is not None:
+        word += f" after {duration(max(0.0, control.applied_at - control.created_at))}"
+    return word
 
 
 def _survivors(detail: RunDetail) -> Iterator[str]:
