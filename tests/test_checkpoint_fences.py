@@ -129,6 +129,7 @@ def live_values_handed_on(module: ast.Module) -> list[str]:
             for keyword in call.keywords:
                 value = ast.unparse(keyword.value)
                 if (keyword.arg, value) not in (
+                    ("loop", "loop"),
                     ("future", "future"),
                     ("transition", "transition"),
                     ("step", "step"),

@@ -277,7 +277,7 @@ def test_reading_whole_and_in_part(tmp_path: Path, folder: Directory) -> None:
 
 class NoExchange(Os):
     def exchange(self, one: str, other: str, *, dir_fd: int) -> None:
-        raise OSError(errno.EINVAL, "no")
+        raise OSError(errno.EPERM, "no")
 
     def rename_new(self, source: str, target: str, *, dir_fd: int) -> None:
         raise OSError(errno.ENOSYS, "no")

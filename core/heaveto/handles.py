@@ -324,8 +324,8 @@ class Directory:
             try:
                 self._install_atomically(owned, name, replacing)
             except OSError as error:
-                if error.errno not in NOT_SUPPORTED:
-                    raise
+                if error.errno not in {*NOT_SUPPORTED, errno.EPERM}:
+                    raise  # some sandboxes say EPERM to a call that they do not know
                 self.can_exchange = False
             else:
                 return

@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from heaveto.checkpoint.unit import poison
@@ -42,10 +43,14 @@ if TYPE_CHECKING:
 __all__ = ["Close", "Inbox", "Job", "start"]
 
 
+_LOOP, _STEP = attrgetter("loop"), attrgetter("step")
+
+
 @dataclass(slots=True, kw_only=True)
 class Job:
     """A transition to make durable, or a step of its own, and who waits for it."""
 
+    loop: asyncio.AbstractEventLoop
     future: asyncio.Future[None]
     transition: Transition | None = None
     step: Callable[[Unit], CheckpointError | None] | None = None
@@ -130,10 +135,13 @@ def _serve(make: Callable[[], Unit], opened: Opened, inbox: Inbox) -> None:
                 last = job
                 break
             jobs.append(job)
-        for writes, group in groupby(jobs, key=lambda job: job.transition is not None):
+        for step, group in groupby(jobs, key=_STEP):
             batch = list(group)
             try:
-                (_write if writes else _step)(unit, batch, inbox)
+                if step is None:
+                    _write(unit, batch, inbox)
+                else:
+                    _step(unit, batch, inbox)
             except BaseException as error:
                 _settle(batch, poison(error))
     try:
@@ -174,7 +182,7 @@ def _drain(inbox: Inbox) -> list[Job | Close]:
 
 def _write(unit: Unit, jobs: list[Job], inbox: Inbox) -> None:
     """Write a run of transitions and tell each caller its own outcome."""
-    receipt = unit.write([job.transition for job in jobs if job.transition is not None])
+    receipt = unit.write([job.transition for job in jobs if job.transition])
     inbox.taken += len(jobs)
     inbox.persisted = (
         inbox.taken if receipt.error is None else inbox.persisted + receipt.durable
@@ -187,17 +195,17 @@ def _write(unit: Unit, jobs: list[Job], inbox: Inbox) -> None:
 
 
 def _step(unit: Unit, jobs: list[Job], inbox: Inbox) -> None:
-    """Do steps one by one; one that succeeds has made all before it durable."""
-    for job in jobs:
-        error = job.step(unit) if job.step is not None else None
-        if error is None:
-            inbox.persisted = inbox.taken
-        _settle([job], error)
+    """Do a step; one that succeeds has made all before it durable."""
+    (job,) = jobs
+    error = job.step(unit) if job.step is not None else None
+    if error is None:
+        inbox.persisted = inbox.taken
+    _settle(jobs, error)
 
 
 def _settle(jobs: list[Job], error: CheckpointError | None) -> None:
     """Wake the callers, with one call for each loop among them."""
-    for loop, group in groupby(jobs, key=lambda job: job.future.get_loop()):
+    for loop, group in groupby(jobs, key=_LOOP):
         try:
             loop.call_soon_threadsafe(_resolve, list(group), error)
         except RuntimeError:  # the loop is closed: nobody is waiting any more

@@ -359,7 +359,8 @@ class CheckpointWriter:
         self, kind: Kind, value: dict[str, object], flow_context: object
     ) -> Coroutine[Any, Any, None]:
         """Capture a transition and give it its place, in this call."""
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         started = time.thread_time()
         try:
             self._check_open()
@@ -369,19 +370,20 @@ class CheckpointWriter:
         finally:
             self._capture_cpu_s += time.thread_time() - started
         self._admitted += 1
-        self._inbox.put(Job(future=future, transition=transition))
+        self._inbox.put(Job(loop=loop, future=future, transition=transition))
         return _outcome(future)
 
     def _do(
         self, step: Callable[[Unit], CheckpointError | None]
     ) -> Coroutine[Any, Any, None]:
         """Give a step of its own its place in the order."""
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         try:
             self._check_open()
         except CheckpointError as error:
             return _raise(error)
-        self._inbox.put(Job(future=future, step=step))
+        self._inbox.put(Job(loop=loop, future=future, step=step))
         return _outcome(future)
 
     def _check_open(self) -> None:
