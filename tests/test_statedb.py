@@ -546,7 +546,9 @@ async def test_cancelled_opening_leaks_no_thread(home: Home) -> None:
         for thread in threading.enumerate()
         if "_connection_worker_thread" in thread.name
     ]
-    assert workers == []
+    for thread in workers:  # it says that it has closed, and then returns
+        await asyncio.to_thread(thread.join, 60)
+    assert [thread for thread in workers if thread.is_alive()] == []
     assert threading.active_count() <= before + 8  # the loop's own pool
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from harness.labour import Labour, never_blocking, spec
 from heaveto.errors import FlowError, OperationError
 from heaveto.files import Directory
 from heaveto.model import Node, Prepared
+from heaveto.responses import failure
 from heaveto.workers.logs import Log
 
 if TYPE_CHECKING:
@@ -376,6 +379,87 @@ async def test_a_scripted_conversation_is_kept(labour: Labour) -> None:
     file = labour.run_dir / "conversations" / "op.json"
     assert json.loads(file.read_text()) == messages
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+class Strange(BaseException):
+    """What no ``except Exception`` catches, and what cannot even be written."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "error", [Strange, GeneratorExit, KeyboardInterrupt, SystemExit, Speechless]
+)
+@pytest.mark.parametrize("way", ["def", "async def"])
+async def test_whatever_a_function_raises_is_its_operations_failure(
+    labour: Labour,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    way: str,
+) -> None:
+    # A run in a process of its own handles signals itself: no key press raises here.
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_DFL)
+
+    def raises_anything(_: Request) -> None:
+        raise error
+
+    async def raises_any_later(_: Request) -> None:
+        raise error
+
+    function = named(raises_anything if way == "def" else raises_any_later)
+    with pytest.raises(Exception) as found:  # noqa: PT011  (its kind is asserted)
+        await labour.do({"kind": "python", "call": function})
+    outcome = failure("op", found.value)
+    assert outcome.error_code == "worker_error"
+    assert error.__name__ in str(outcome.error_text)
+    assert error.__name__ in labour.read("error.log") or way == "def"
+
+
+def test_a_key_press_is_no_failure_of_a_worker(tmp_path: Path) -> None:
+    """A program of the user's own, in which Python's handler is in place."""
+    script = f"""
+import asyncio
+from pathlib import Path
+from harness.labour import Labour
+
+async def pressed(request):
+    raise KeyboardInterrupt
+
+labour = Labour(Path({str(tmp_path)!r}))
+loop = asyncio.new_event_loop()
+loop.run_until_complete(labour.do({{"kind": "python", "call": pressed}}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert done.returncode == -signal.SIGINT
+
+
+async def test_a_module_may_raise_anything(labour: Labour, tmp_path: Path) -> None:
+    (tmp_path / "raises_on_import.py").write_text(
+        "class Odd(BaseException): pass\nraise Odd('no')\n"
+    )
+    pool = labour.workers(w=python_worker(tmp_path, "raises_on_import:f"))
+    with pytest.raises(FlowError, match="raises_on_import:f cannot be loaded: Odd: no"):
+        await asyncio.to_thread(pool.check)
+
+
+async def test_work_that_was_done_does_not_fail_over_its_lost_folder(
+    labour: Labour,
+) -> None:
+    script = f"rm -rf {labour.run_dir}; echo done"
+    assert await labour.sh(script) == "done\n"
 
 
 # --- what all workers share

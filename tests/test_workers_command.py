@@ -176,7 +176,9 @@ print(os.getpid() == os.getpgid(0) == os.getsid(0))
     assert files == "[0, 1, 2, 3]"
     assert leads == "True"
     status = str(await labour.sh("grep SigIgn /proc/self/status || echo SigIgn: 0"))
-    assert int(status.split()[1], 16) == 0
+    # The C library keeps a few numbers for itself; no program can change those.
+    ordinary = sum(1 << (number - 1) for number in signal.valid_signals())
+    assert int(status.split()[1], 16) & ordinary == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")

@@ -85,6 +85,8 @@ async def test_what_outlives_its_runner_is_found_and_ended(tmp_path: Path) -> No
     script = f"trap '' TERM; sleep 601 & echo $$ $! >{ready.path}; sleep 602; sleep 603"
     with a_runner(tmp_path, script) as runner:
         leader, inner = map(int, (await ready.heard()).split())
+        while psutil.Process(inner).name() != "sleep":  # it was forked a moment ago
+            await asyncio.sleep(0.01)
         runner.kill()
         runner.wait()
         found = await asyncio.to_thread(survivors, tmp_path / "run-1")
@@ -120,6 +122,66 @@ async def test_grandchildren_are_found_when_their_leader_is_gone(
         assert leader not in pids
         left = await asyncio.to_thread(end_survivors, tmp_path / "run-1", 0.1)
         assert left == ()
+
+
+LEAVE = """
+import os, signal, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open(sys.argv[1], "w") as ready:
+    ready.write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.crash
+async def test_what_left_its_session_is_found_by_its_environment(
+    tmp_path: Path,
+) -> None:
+    ready = Pipe(tmp_path / "ready")
+    (tmp_path / "leave.py").write_text(LEAVE)
+    script = f"{sys.executable} {tmp_path / 'leave.py'} {ready.path}; sleep 600"
+    with a_runner(tmp_path, script) as runner:
+        escaped = int(await ready.heard())
+        runner.kill()
+        runner.wait()
+        found = await asyncio.to_thread(survivors, tmp_path / "run-1")
+        mine = next(one for one in found if one.pid == escaped)
+        assert (mine.operation, mine.group) == ("op", escaped)
+        other = tmp_path / "elsewhere" / "run-1"  # a run of that name in another home
+        assert escaped not in {
+            one.pid for one in await asyncio.to_thread(survivors, other)
+        }
+        left = await asyncio.to_thread(end_survivors, tmp_path / "run-1", 0.1)
+        assert left == ()
+        await ended(escaped)
+
+
+def test_who_asks_is_no_survivor_of_the_run_that_it_belongs_to(tmp_path: Path) -> None:
+    """``heaveto resume --end-survivors`` typed in a shell that an operation opened."""
+    run_dir = tmp_path / "run-1"
+    script = f"""
+from pathlib import Path
+from heaveto.workers import survivors
+print([one.pid for one in survivors(Path({str(run_dir)!r}))])
+"""
+    environ = {
+        **os.environ,
+        "PYTHONPATH": ":".join(sys.path),
+        "HEAVETO_RUN_ID": "run-1",
+        "HEAVETO_OPERATION": "op",
+        "HEAVETO_CONTEXT": str(run_dir / "operations" / "op" / "context.json"),
+    }
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -c '{script.replace(chr(39), chr(34))}'; true"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.crash

@@ -35,6 +35,9 @@ ANNOUNCE = "--announce"
 """The hidden flag by which a verb knows that it is a started runner."""
 
 _ERROR_LIMIT = 4000
+_OF_AN_OPERATION = frozenset(
+    f"HEAVETO_{name}" for name in ("RUN_ID", "OPERATION", "ARTIFACTS", "CONTEXT")
+)
 
 
 class StartError(HeavetoError):
@@ -69,6 +72,11 @@ class Started:
     pid: int
 
 
+def _outside(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what says that a process belongs to an operation of another run."""
+    return {name: environ[name] for name in environ if name not in _OF_AN_OPERATION}
+
+
 def start(
     words: Sequence[str],
     *,
@@ -92,7 +100,7 @@ def start(
     child = subprocess.Popen(
         [python, "-P", "-m", "heaveto", words[0], ANNOUNCE, *words[1:]],
         cwd=cwd,
-        env=None if environment is None else {**os.environ, **environment},
+        env={**_outside(os.environ), **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

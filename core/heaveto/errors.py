@@ -43,6 +43,7 @@ __all__ = [
     "StateDBError",
     "TargetError",
     "UsageError",
+    "told",
 ]
 
 
@@ -372,3 +373,14 @@ class IncompatibleEngineStateError(GenerationError):
     """The stored state declares a schema that this version does not know."""
 
     default_code = "incompatible"
+
+
+def told(error: BaseException) -> str:
+    """Return what any exception says for itself, stripped.
+
+    Foreign exceptions may fail even at that; then what they say is left out.
+    """
+    try:
+        return str(error).strip()
+    except Exception:
+        return ""

@@ -11,6 +11,7 @@ imports the module.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import sys
@@ -21,7 +22,7 @@ from uuid import uuid4
 
 from heaveto import flowtext
 from heaveto.definition import Operation
-from heaveto.errors import FlowError, FlowFileError
+from heaveto.errors import FlowError, FlowFileError, told
 from heaveto.flowreader import read_flow
 from heaveto.model import Edge, Node, OnFailure
 from heaveto.schema import Fault, json_value, member_name
@@ -282,16 +283,17 @@ def _from_module(reference: str) -> Flow:
             found = getattr(found, part)
         if callable(found) and not isinstance(found, Flow):
             found = found()
-    except FlowError:
+    except (FlowError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # foreign code
         raise FlowFileError(
-            f"cannot be loaded: {type(error).__name__}: {error}", path=reference
+            f"cannot be loaded: {type(error).__name__}: {told(error)}", path=reference
         ) from None
     if not isinstance(found, Flow):
         raise FlowFileError("is no Flow and gives none", path=reference)
     source = getattr(sys.modules[module_name], "__file__", None)
     if found.path is None and isinstance(source, str):
-        found.path = Path(source)
-        found.sha256 = hashlib.sha256(found.path.read_bytes()).hexdigest()
+        with contextlib.suppress(OSError):  # a module in an archive has no file
+            found.sha256 = hashlib.sha256(Path(source).read_bytes()).hexdigest()
+            found.path = Path(source)
     return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from heaveto import steer
-from heaveto.errors import OperationError
+from heaveto.errors import OperationError, told
 from heaveto.model import OperationStatus, Outcome
 
 if TYPE_CHECKING:
@@ -150,5 +150,5 @@ def _failed(operation_id: str, code: str, text: str) -> Outcome:
 
 
 def _described(error: Exception) -> str:
-    text = str(error).strip()
+    text = told(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

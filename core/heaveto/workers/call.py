@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from heaveto.errors import OperationError
+from heaveto.errors import HeavetoError, OperationError
 from heaveto.files import Directory
 from heaveto.workers.logs import Log
 
@@ -81,8 +81,8 @@ class Call:
         """
         try:
             logs = self.open_logs()
-        except OSError as error:
-            self.log_errors.append(error)
+        except (OSError, HeavetoError) as error:
+            self.log_errors.append(_as_os_error(error))
             return
         for log, text in zip(logs, (output, errors), strict=True):
             log.write(text.encode("utf-8", "replace"))
@@ -95,7 +95,15 @@ def as_text(response: object) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def no_files(error: OSError) -> OperationError:
+def _as_os_error(error: OSError | HeavetoError) -> OSError:
+    return error if isinstance(error, OSError) else OSError(error.message)
+
+
+def no_files(error: OSError | HeavetoError) -> OperationError:
     """Say that an operation could not start because its files cannot be written."""
+    if isinstance(error, HeavetoError):
+        return OperationError(
+            f"its files cannot be written: {error.message}", code="not_started"
+        )
     reason = error.strerror or type(error).__name__
     return OperationError(f"its files cannot be written: {reason}", code="not_started")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from heaveto.errors import OperationError
+from heaveto.errors import HeavetoError, OperationError
 from heaveto.workers.launch import launch
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Child:
     def _record(self, launched: Launched) -> None:
         try:
             self._on_start(launched.pid)
-        except (OSError, psutil.Error) as error:
+        except (OSError, HeavetoError, psutil.Error) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise OperationError(
                 f"its process cannot be recorded: {reason}", code="not_started"

@@ -8,11 +8,12 @@ it could not be executed (``not_started``), it exited with another status than 0
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import TYPE_CHECKING
 
-from heaveto.errors import OperationError
+from heaveto.errors import HeavetoError, OperationError
 from heaveto.files import Directory
 from heaveto.jsonvalue import JsonError, loads_strict
 from heaveto.workers.call import no_files
@@ -95,7 +96,7 @@ class _Job:
         """Stay with the program to its end; in its thread."""
         try:
             logs = self.call.open_logs()
-        except OSError as error:
+        except (OSError, HeavetoError) as error:
             raise no_files(error) from None
         self.stdout.log, self.stderr.log = logs
         lingering = False
@@ -114,7 +115,12 @@ class _Job:
         if lingering:
             self.on_lingering(self.record)
             return
-        with Directory.open(self.call.folder) as folder:
+        # A record that stays is harmless, it names a process that is gone; what the
+        # operation did must not fail over it.
+        with (
+            contextlib.suppress(OSError, HeavetoError),
+            Directory.open(self.call.folder) as folder,
+        ):
             remove_record(folder)
 
     def end(self, again: bool) -> None:

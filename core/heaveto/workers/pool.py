@@ -7,11 +7,12 @@ operation's processes; the wait for that is bounded.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
 from heaveto.definition import GRACE_S, CommandWorker, PythonWorker, ScriptedWorker
-from heaveto.errors import FileTypeError, FlowError, OperationError
+from heaveto.errors import FlowError, HeavetoError, OperationError
 from heaveto.files import Directory, make_directories, replace_file
 from heaveto.jsonvalue import encode
 from heaveto.runs import RunDir
@@ -97,10 +98,8 @@ class Workers:
         """
         try:
             await asyncio.to_thread(self._prepare, prepared)
-        except OSError as error:
+        except (OSError, HeavetoError) as error:
             raise no_files(error) from None
-        except FileTypeError as error:
-            raise OperationError(error.message, code="not_started") from None
 
     def _prepare(self, prepared: Prepared) -> None:
         name = prepared.node.name
@@ -124,7 +123,7 @@ class Workers:
         call = self._call(prepared, spec)
         try:
             await asyncio.to_thread(_write_instruction, call)
-        except OSError as error:
+        except (OSError, HeavetoError) as error:
             raise no_files(error) from None
         work = asyncio.ensure_future(self._work(spec, call))
         try:
@@ -197,8 +196,12 @@ class Workers:
 
     def _end_group(self, record: ProcessRecord) -> None:
         end_group(record, self._kill_after)
-        with Directory.open(self._run.operation(record.operation)) as folder:
-            remove_record(folder)
+        folder = self._run.operation(record.operation)
+        with (
+            contextlib.suppress(OSError, HeavetoError),
+            Directory.open(folder) as directory,
+        ):
+            remove_record(directory)
 
 
 def _grace(spec: WorkerSpec | None) -> float:

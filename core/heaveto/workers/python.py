@@ -8,14 +8,16 @@ operation ends at once, and what the function returns later is dropped and noted
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+import signal
 import sys
 import threading
 import traceback
 from typing import TYPE_CHECKING
 
-from heaveto.errors import CheckpointValueError, FlowError, OperationError
+from heaveto.errors import CheckpointValueError, FlowError, OperationError, told
 from heaveto.jsonvalue import normalize
 from heaveto.workers.call import as_text
 from heaveto.workers.threads import in_thread
@@ -51,9 +53,11 @@ def find_function(spec: PythonWorker) -> Callable[..., object]:
             found: object = importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if _is_ctrl_c(error):
+                raise
             raise FlowError(
-                f"{spec.call} cannot be loaded: {type(error).__name__}: {error}",
+                f"{spec.call} cannot be loaded: {type(error).__name__}: {told(error)}",
                 code="worker_unusable",
             ) from None
     if not callable(found):
@@ -96,11 +100,29 @@ async def _called(function: Callable[..., object], call: Call) -> object:
             late=lambda: _note_late(call),
         )
         return await result if inspect.isawaitable(result) else result
-    except SystemExit as error:
-        raise OperationError(f"SystemExit: {error}") from None
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:  # foreign code must not take the run with it
+        if _is_ctrl_c(error):
+            raise
+        await _log(call, "", _traceback(error))
+        raise OperationError(f"{type(error).__name__}: {told(error)}") from None
 
 
-def _traceback(error: Exception) -> str:
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Tell a key press from a KeyboardInterrupt that foreign code made up.
+
+    A press raises only in the main thread, and only where Python's own handler is in
+    place; a run that handles signals itself, or an event loop's, has another one.
+    """
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
+
+def _traceback(error: BaseException) -> str:
     """Write where a function failed, without the way that led to it."""
     trace = error.__traceback__
     while trace is not None and _is_ours(trace):

@@ -10,6 +10,10 @@ A group outlives its leader. Its members are believed to be ours while the leade
 or, after its death, when their environment names this run; a pid that names a living
 group is never given out again, so a group that is ours cannot be somebody else's too.
 
+What made a session of its own has left both. It is found by its environment, which
+names its run, its operation and the file with its context below this very run
+directory; this process and those that it descends from are never counted.
+
 All calls block and are safe in any thread.
 """
 
@@ -32,7 +36,7 @@ from heaveto.errors import HeavetoError
 from heaveto.files import Directory, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
     "RECORD",
@@ -181,8 +185,8 @@ def survivors(run_dir: Path) -> tuple[Survivor, ...]:
             about leftovers only when the runner is dead.
 
     Returns:
-        Leaders and members of their process groups and sessions, by pid; none for
-        records of another machine or another boot.
+        Leaders, members of their process groups and sessions (none for records of
+        another machine or another boot), and what left those, by pid.
     """
     found: dict[int, Survivor] = {}
     for record in _records(run_dir):
@@ -193,6 +197,16 @@ def survivors(run_dir: Path) -> tuple[Survivor, ...]:
                     operation=record.operation,
                     command=_command(process, record),
                     group=record.pid,
+                    create_time=process.create_time(),
+                )
+    for process, operation in _escaped(run_dir):
+        with contextlib.suppress(psutil.Error):
+            if process.pid not in found:
+                found[process.pid] = Survivor(
+                    pid=process.pid,
+                    operation=operation,
+                    command=process.name(),
+                    group=os.getpgid(process.pid),
                     create_time=process.create_time(),
                 )
     return tuple(found[pid] for pid in sorted(found))
@@ -206,20 +220,25 @@ def end_survivors(run_dir: Path, grace: float = 5.0) -> tuple[Survivor, ...]:
     """
     for record in _records(run_dir):
         end_group(record, grace)
+    _end(lambda: [process for process, _ in _escaped(run_dir)], grace)
     return survivors(run_dir)
 
 
 def end_group(record: ProcessRecord, grace: float) -> None:
     """End a process group whose leader may be gone: TERM, wait, KILL, wait."""
+    _end(lambda: members(record), grace)
+
+
+def _end(find: Callable[[], list[psutil.Process]], grace: float) -> None:
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 1.0)):
-        left = members(record)
+        left = find()
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)  # checks the create time itself
         deadline = time.monotonic() + patience
         while left and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-            left = members(record)
+            left = find()
         if not left:
             return
 
@@ -238,6 +257,34 @@ def members(record: ProcessRecord) -> list[psutil.Process]:
         for process in psutil.process_iter()
         if _belongs(process.pid, record.pid) and _is_ours(process, record, led=led)
     ]
+
+
+def _escaped(run_dir: Path) -> list[tuple[psutil.Process, str]]:
+    """Return the user's own living processes whose environment names this run."""
+    user = os.getuid()
+    ours = [psutil.Process(), *psutil.Process().parents()]
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.uids().real != user or process in ours:
+                continue
+            environ = process.environ()
+            operation = environ.get("HEAVETO_OPERATION", "")
+            if (
+                environ.get("HEAVETO_RUN_ID") == run_dir.name
+                and _is_below(environ.get("HEAVETO_CONTEXT", ""), run_dir, operation)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
+                found.append((process, operation))
+    return found
+
+
+def _is_below(context: str, run_dir: Path, operation: str) -> bool:
+    """Tell whether a file of a context is that of an operation of this run."""
+    if not operation or "/" in operation:
+        return False
+    wanted = os.path.join(os.path.realpath(run_dir), "operations", operation)
+    return os.path.realpath(os.path.dirname(context)) == wanted
 
 
 def _belongs(pid: int, group: int) -> bool:

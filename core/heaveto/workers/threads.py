@@ -11,7 +11,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from heaveto.errors import OperationError
+from heaveto.errors import OperationError, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,5 +93,5 @@ async def _ended(result: asyncio.Future[T], end: Callable[[bool], None]) -> T:
 def _carried(error: BaseException) -> BaseException:
     """Make an exception safe to set on a future."""
     if isinstance(error, StopIteration | SystemExit | KeyboardInterrupt):
-        return OperationError(f"{type(error).__name__}: {error}")
+        return OperationError(f"{type(error).__name__}: {told(error)}")
     return error
