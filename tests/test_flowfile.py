@@ -554,6 +554,48 @@ def test_the_json_reader_agrees_with_the_standard_one(value: Any, indent: Any) -
     check(document.value, ())
 
 
+@pytest.mark.parametrize(
+    "deep",
+    [
+        "a." * 100_000 + "a = 1",
+        "[" + '"a" . ' * 100_000 + "a]",
+        "a = " + "[" * 100_000 + "]" * 100_000,
+        "a = " + "{a = " * 250 + "1" + "}" * 250,
+        "a = " + ("{" + "a." * 150 + "a = ") * 200 + "1" + "}" * 200,
+    ],
+    ids=["dotted", "header", "arrays", "tables", "dotted tables"],
+)
+def test_a_deep_toml_file_is_refused_at_once(deep: str) -> None:
+    from heaveto.flowtext import parse
+
+    with pytest.raises(FlowFileError, match="nested too deeply"):
+        parse(f"b = 1\n{deep}\n".encode(), name="f.toml")
+
+
+@pytest.mark.parametrize("quote", ['"', "'", '"""', "'''"])
+def test_a_text_with_many_dots_is_no_deep_key(quote: str) -> None:
+    from heaveto.flowtext import parse
+
+    dots = "a." * 500 + "a"
+    text = f"# {dots}\nb = {quote}{dots} \u00e9 {quote} # {dots}\nc = 1\n"
+    document = parse(text.encode(), name="f.toml")
+    assert document.value == {"b": f"{dots} \u00e9 ", "c": 1}
+    assert document.line(("c",)) == 3
+
+
+def test_a_module_of_a_flow_may_raise_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_flow.py").write_text(
+        "class Odd(BaseException):\n"
+        "    def __str__(self):\n        raise RuntimeError\n"
+        "def flow():\n    raise Odd\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(FlowFileError, match=r"odd_flow:flow: .*cannot be loaded: Odd"):
+        Flow.load("odd_flow:flow")
+
+
 TOML_VALUES = st.recursive(
     st.booleans() | st.integers(-9, 9) | st.text("ab\"'\\#[]{},=\n ", max_size=6),
     lambda inner: (

@@ -75,6 +75,9 @@ def parse(data: bytes, *, name: str) -> Document:
 
 
 def _toml(text: str, name: str) -> dict[str, Any]:
+    if (deep := _long_key(text)) is not None:
+        line = text.count("\n", 0, deep) + 1
+        raise FlowFileError("nested too deeply", path=name, line=line)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -85,6 +88,14 @@ def _toml(text: str, name: str) -> dict[str, Any]:
     line = int(found[1]) if found and found[1] else text.count("\n") + 1
     reason = message[: found.start()] if found else message
     raise FlowFileError(reason, path=name, line=line)
+
+
+def _long_key(text: str) -> int | None:
+    """Return where a dotted key begins that would take the reader for ever."""
+    if _LONG_KEY.search(text) is None:
+        return None
+    tokens = _TOML_TOKEN.finditer(text)  # it may stand in a string or a comment
+    return next((each.start() for each in tokens if each["deep"]), None)
 
 
 class _Walk:
@@ -227,6 +238,15 @@ _TOML_STRINGS = (
 )
 
 
+_KEY = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_LONG_KEY = re.compile(rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY}){{{_MAX_DEPTH}}}")
+_TOML_TOKEN = re.compile(
+    rf"{_TOML_STRINGS[0].pattern}|{_TOML_STRINGS[1].pattern}|(?P<deep>{_LONG_KEY.pattern})"
+    r"""|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\#[^\n]*|[A-Za-z0-9_-]+|.""",
+    re.DOTALL,
+)
+
+
 class _TomlLines(_Walk):
     """The lines of a TOML text that :mod:`tomllib` has accepted."""
 
@@ -297,6 +317,9 @@ class _TomlLines(_Walk):
         self._value(path)
 
     def _value(self, path: Path) -> None:
+        if len(path) > _MAX_DEPTH:
+            line = self.line()
+            raise FlowFileError("nested too deeply", path=self.name, line=line)
         first = self.next()
         if first == "[":
             self._list(path)
