@@ -38,6 +38,8 @@ MODES: dict[str, dict[str, Any]] = {
 
 def _picture(at: Driven, mode: str) -> str:
     rows = at.rows()
+    if mode == "ascii":
+        assert [row for row in rows if not row.isascii()] == []
     if mode in {"colour", "80x24"}:
         return "\n".join([*rows, "~" * 8, *at.roles(), ""])
     if mode == "nocolor":
@@ -166,6 +168,23 @@ async def _run(at: Driven, take: Take) -> None:
     await at.press("1")
 
 
+async def _views(at: Driven, take: Take) -> None:
+    await _go_to(at, "7be41a20")
+    await at.press("enter")
+    await at.until("evaluator")
+    for key, name in {
+        "c": "canvas",
+        "D": "canvas-down",
+        "e": "around",
+        "w": "map",
+        "t": "timeline",
+        "T": "table",
+    }.items():
+        await at.press(key)
+        await take(name)
+    await at.press("o", "1")
+
+
 async def _controls(at: Driven, take: Take) -> None:
     await _go_to(at, "2fb1b803")
     await at.press("C")
@@ -193,7 +212,9 @@ async def _go_to(at: Driven, short: str) -> None:
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-@pytest.mark.parametrize("walk", [_runs, _run, _controls], ids=["runs", "run", "rest"])
+@pytest.mark.parametrize(
+    "walk", [_runs, _run, _views, _controls], ids=["runs", "run", "views", "rest"]
+)
 async def test_every_screen_looks_as_it_did(
     mode: str,
     walk: Walk,

@@ -48,6 +48,9 @@ class Situation:
         wide: Two panes stand beside each other.
         live_output: The output shown can still grow.
         now: Epoch seconds.
+        view: How the operations are shown.
+        folded_in: Operations that were added to the canvas since its layout.
+        started: An operation has started.
     """
 
     place: str
@@ -60,6 +63,9 @@ class Situation:
     wide: bool = False
     live_output: bool = False
     now: float = 0.0
+    view: str = ""
+    folded_in: int = 0
+    started: bool = True
 
 
 def why_off(name: str, at: Situation) -> str | None:
@@ -207,6 +213,42 @@ def _follow(at: Situation) -> str | None:
     return None if at.live_output else "It has ended; nothing will come."
 
 
+def _timeline(at: Situation) -> str | None:
+    return None if at.started else "Nothing has started yet."
+
+
+def _scale(at: Situation) -> str | None:
+    if at.view in ("around", "timeline"):
+        return None
+    return "Only around and the timeline have more and less."
+
+
+def _direction(at: Situation) -> str | None:
+    return None if at.view == "canvas" else "Only the canvas has a direction."
+
+
+def _tidy(at: Situation) -> str | None:
+    if at.view != "canvas":
+        return "Only the canvas is laid out."
+    return None if at.folded_in else "It is tidy: nothing was added."
+
+
+def _idle(at: Situation) -> str | None:
+    return None if at.view == "timeline" else "Only the timeline folds idle time."
+
+
+def _chain(at: Situation) -> str | None:
+    if at.view in ("timeline", "table"):
+        return None
+    return "Only timeline and table show the longest chain alone."
+
+
+def _sort(at: Situation) -> str | None:
+    if at.view in ("", "table"):
+        return None
+    return "Only the table is sorted; T shows it."
+
+
 CHECKS: dict[str, Callable[[Situation], str | None]] = {
     "go.run": _no_run,
     "go.controls": _no_run,
@@ -223,4 +265,12 @@ CHECKS: dict[str, Callable[[Situation], str | None]] = {
     "nav.prev_problem": _problems,
     "nav.pane": _pane,
     "log.follow": _follow,
+    "list.sort": _sort,
+    "view.timeline": _timeline,
+    "view.less": _scale,
+    "view.more": _scale,
+    "view.direction": _direction,
+    "view.tidy": _tidy,
+    "view.idle": _idle,
+    "view.chain": _chain,
 }

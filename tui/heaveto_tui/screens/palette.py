@@ -125,7 +125,7 @@ class Palette(Overlay):
         )
         found = search(self._place, self._words.value)
         view = self._found
-        view.show([Entry((each.kind, each.key), each) for each in found], _draw)
+        view.show([Entry((each.kind, each.key), each) for each in found], self._row)
         words = f"{look.arrows} choose   {look.enter} do it   Esc close"
         if not found:
             words = "Nothing matches.   Esc close"
@@ -133,6 +133,16 @@ class Palette(Overlay):
         if chosen is not None and chosen.off is not None:
             words = look.plain(chosen.off)
         self._below.set_lines([((f" {words}", "muted"),)])
+
+    def _row(self, found: Found, width: int, selected: bool) -> Line:
+        mark = self.console.painter.look.cut
+        off = "(off) " if found.off is not None else ""
+        return (
+            ("▌" if selected else " ", "text"),
+            (pad(found.sign, 8, mark=mark), "text"),
+            (pad(found.name, 24, mark=mark), "muted" if off else "text"),
+            (f" {off}{found.means}", "muted"),
+        )
 
     def _selected(self) -> Found | None:
         view = self._found
@@ -172,13 +182,3 @@ class Palette(Overlay):
     def _take(self) -> None:
         self.chosen = self._selected()
         self.dismiss(None if self.chosen is None else "taken")
-
-
-def _draw(found: Found, width: int, selected: bool) -> Line:
-    off = "(off) " if found.off is not None else ""
-    return (
-        ("▌" if selected else " ", "text"),
-        (pad(found.sign, 8), "text"),
-        (pad(found.name, 24), "muted" if off else "text"),
-        (f" {off}{found.means}", "muted"),
-    )

@@ -1,20 +1,21 @@
 """Run: what is it doing? The outline of its operations, and one of them in words.
 
-Other views of the same operations belong into ``#views``: :data:`VIEWS` names each
-pane's id, and :meth:`RunScreen.view` decides which of them is shown.
+The other views of the same operations are :class:`~heaveto_tui.screens.flow.FlowPlace`;
+the cursor of the outline is the cursor of all of them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 
 from heaveto.model import OperationStatus as Status
 from heaveto_tui.actions import RUN
 from heaveto_tui.lines import EMPTY
 from heaveto_tui.outline import Outline, OutlineRow, outline, signature
-from heaveto_tui.screens.place import Place, Rule
+from heaveto_tui.screens.flow import FlowPlace
+from heaveto_tui.screens.place import Rule
 from heaveto_tui.widgets.bars import run_line, run_name
 from heaveto_tui.widgets.detail import Growth, operation_detail
 from heaveto_tui.widgets.lineview import Bar, ListView, TextView
@@ -28,25 +29,21 @@ from heaveto_tui.widgets.outline_pane import (
 from heaveto_tui.widgets.run_table import run_key
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from textual.app import ComposeResult
+    from textual.widget import Widget
 
     from heaveto.observe.snapshot import OperationView, RunDetail
     from heaveto_tui.lines import Line
     from heaveto_tui.screens.place import Console
 
-__all__ = ["VIEWS", "RunScreen"]
-
-VIEWS = ("outline",)
-"""Ways to look at a run's operations; each is a pane of that id inside ``#views``."""
+__all__ = ["RunScreen"]
 
 _PROBLEMS = (Status.FAILED, Status.LOST)
-_STRIP = 8
-"""Rows of the detail under the outline where there is one pane."""
 
 
-class RunScreen(Place):
+class RunScreen(FlowPlace):
     """One run."""
 
     PLACE: ClassVar[str] = RUN
@@ -67,17 +64,21 @@ class RunScreen(Place):
         self._growth = Growth()
 
     def panes(self) -> ComposeResult:
-        """Yield the views, a line, the detail."""
+        """Yield the outline, a line, the other views over the detail."""
         with Vertical(id="views"):
             yield self._columns
             yield self.outline
             yield self._tally
         yield Rule(self.console.painter, id="rule")
-        yield self.text_pane
+        with Vertical(id="side"):
+            yield from self.picture_panes()
+            with Horizontal(id="under"):
+                yield self.text_pane
+                yield self.minimap
 
-    def main_pane(self) -> ListView[OutlineRow]:
-        """The outline has the keys."""
-        return self.outline
+    def main_pane(self) -> Widget:
+        """The view has the keys."""
+        return self.view_pane() or self.outline
 
     def place_title(self) -> Line:
         """Return which run this is."""
@@ -99,7 +100,7 @@ class RunScreen(Place):
             )
             for warning in run.warnings[:2]
         )
-        return lines
+        return [*lines, self.tabs()]
 
     # --- drawing
 
@@ -116,7 +117,10 @@ class RunScreen(Place):
             self.outline.show([], _nothing)
             self.text_pane.set_lines([((" Reading …", "muted"),)])
             return
-        self._draw_outline(detail)
+        self._grow_tree(detail)
+        if self.outline_shown:
+            self._draw_outline(detail)
+        self.draw_view(detail)
         self._draw_detail(detail)
 
     def _enter(self, key: Hashable) -> None:
@@ -128,18 +132,24 @@ class RunScreen(Place):
         self.outline.cursor = self._cursors.get(key)
         self.outline.top = 0
 
-    def _draw_outline(self, detail: RunDetail) -> None:
+    def _grow_tree(self, detail: RunDetail) -> None:
+        """Bring the tree up to date, and begin with the operation that needs a look."""
         tree = self._tree
         if tree is None or tree.signature != signature(detail.operations):
             tree = outline(detail)
         else:
             tree = refreshed(tree, detail)
         self._tree = tree
+        if self.outline.cursor is None:
+            self.outline.cursor = first_look(detail)
+
+    def _draw_outline(self, detail: RunDetail) -> None:
+        tree = self._tree
+        if tree is None:
+            return
         look = self.console.painter.look
         now = self.console.settings.now()
         view = self.outline
-        if view.cursor is None:
-            view.cursor = first_look(detail)
         filtered = bool(self._find)
         entries = outline_entries(tree, self._find)
         view.show(
@@ -156,8 +166,8 @@ class RunScreen(Place):
         )
         if filtered and not entries:
             view.show_lines([(("   Nothing matches. Esc shows all again.", "muted"),)])
-        if self._shown is not None and isinstance(view.cursor, str):
-            self._cursors[self._shown] = view.cursor
+        if isinstance(view.cursor, str):
+            self.select(view.cursor)
         self._tally.set_lines(
             [
                 ((f" {part}", "muted"),)
@@ -200,17 +210,38 @@ class RunScreen(Place):
             grown=self._growth.since(text, len(lines)),
         )
 
+    # --- the cursor of every view
+
+    def chosen(self) -> str | None:
+        """Return the operation under the cursor."""
+        cursor = self.outline.cursor
+        return cursor if isinstance(cursor, str) else None
+
+    def choose(self, operation_id: str) -> None:
+        """Put the cursor on an operation, wherever it is seen."""
+        self.outline.select(operation_id)
+        self.select(operation_id)
+
+    def tree_rows(self) -> Sequence[OutlineRow]:
+        """Return every operation, in the order of the outline."""
+        return () if self._tree is None else self._tree.rows
+
     def ticks(self) -> bool:
         """Tell whether a clock in view goes."""
-        return any(
-            entry.key is not None and is_ticking(entry.payload)
-            for entry in self.outline.in_view()
+        return self.view_ticks() or (
+            self.outline_shown
+            and any(
+                entry.key is not None and is_ticking(entry.payload)
+                for entry in self.outline.in_view()
+            )
         )
 
     def tick(self) -> None:
         """Move the clocks of running rows."""
         if self.detail is not None:
-            self._draw_outline(self.detail)
+            if self.outline_shown:
+                self._draw_outline(self.detail)
+            self.view_tick()
 
     def idle_word(self) -> str:
         """Tell of lines that came while the output is not followed."""
@@ -235,13 +266,17 @@ class RunScreen(Place):
         ]
 
     def live_output(self) -> bool:
-        """Tell whether the operation under the cursor can still write."""
+        """Tell whether there is something to follow: output, or on the canvas work."""
+        if self.view == "canvas":
+            return self.canvas_can_follow()
         operation = self.operation()
         return operation is not None and operation.status is Status.RUNNING
 
     def on_list_view_moved(self, event: ListView.Moved) -> None:
         """Follow the cursor with the detail."""
         event.stop()
+        if event.view is not self.outline:
+            self.choose(str(event.key))
         self.redraw()
 
     def on_list_view_opened(self, event: ListView.Opened) -> None:
@@ -276,11 +311,11 @@ class RunScreen(Place):
 
     def do_nav_prev(self) -> None:
         """Go to the operation before."""
-        self.outline.step(-1)
+        self.move_cursor(-1)
 
     def do_nav_next(self) -> None:
         """Go to the operation after."""
-        self.outline.step(1)
+        self.move_cursor(1)
 
     def do_nav_next_problem(self) -> None:
         """Go to the next operation that needs somebody, at the end to the next run."""
@@ -291,20 +326,27 @@ class RunScreen(Place):
         self._problem(-1)
 
     def _problem(self, step: int) -> None:
-        rows = [] if self._tree is None else list(self._tree.rows)
-        order = [row.operation.id for row in rows]
+        if self.picture_find():
+            if self.go_to_match(step):
+                self.redraw()
+            return
+        order = [row.operation.id for row in self.tree_rows()]
         here = order.index(self.outline.cursor) if self.outline.cursor in order else -1
         wanted = set(self._problem_ids())
         ahead = order[here + 1 :] if step > 0 else order[: max(0, here)][::-1]
         for identifier in ahead:
             if identifier in wanted:
-                self.outline.select(identifier)
+                self.choose(identifier)
                 self.redraw()
                 return
         self.console.next_problem(step)
 
     def do_log_follow(self) -> None:
-        """Follow the output of the operation under the cursor."""
+        """Follow the output of the operation under the cursor, or what runs."""
+        if self.view == "canvas":
+            self.canvas.start_follow()
+            self.console.say("Following what runs; moving stops it.")
+            return
         self.text_pane.start_follow()
         self.console.say("Following the output; scrolling up stops it.")
 
@@ -313,12 +355,32 @@ class RunScreen(Place):
         return self._find
 
     def set_found(self, text: str) -> None:
-        """Show only the operations that hold a text."""
+        """Show only the operations that hold a text, or go to the first of them."""
         self._find = text
+        if self.picture_find():
+            self.go_to_match(0)
 
     def move_cursor(self, by: int) -> None:
-        """Move over the outline."""
-        self.outline.step(by)
+        """Move over the list in view; in a picture in the order of the outline."""
+        if self.view == "table":
+            self.table.step(by)
+        elif self.view == "timeline":
+            self.timeline.step(by)
+        elif self.view == "outline":
+            self.outline.step(by)
+        elif self.picture_find():
+            self.go_to_match(by)
+            self.redraw()
+        else:
+            self._step(by)
+
+    def _step(self, by: int) -> None:
+        order = [row.operation.id for row in self.tree_rows()]
+        chosen = self.chosen()
+        if chosen in order:
+            place = order.index(chosen) + by
+            self.choose(order[min(max(0, place), len(order) - 1)])
+            self.redraw()
 
     def select(self, operation_id: str) -> None:
         """Put the cursor on an operation, now or once the run has been read."""

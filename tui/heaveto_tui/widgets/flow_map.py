@@ -1,0 +1,193 @@
+"""The map: one mark for each operation, one column for each step of the flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+
+from heaveto_tui.lines import EMPTY
+from heaveto_tui.pictures import State, step_on_grid
+from heaveto_tui.widgets.flow_view import ARROWS, FlowView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from textual import events
+    from textual.binding import BindingType
+    from textual.strip import Strip
+
+    from heaveto_tui.lines import Line
+    from heaveto_tui.theme import Painter
+
+__all__ = ["FlowMap"]
+
+_NO_STATE = State("?", "hold", " ")
+_FIRST = 1
+"""The row of the first marks: the frame's upper side lies above them."""
+
+
+class FlowMap(FlowView):
+    """The whole flow, a mark each.
+
+    Attributes:
+        x: The first step in view.
+        y: The first row in view.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *ARROWS,
+        Binding("home", "edge(0)", show=False),
+        Binding("end", "edge(-1)", show=False),
+    ]
+
+    def __init__(
+        self, painter: Painter, *, id: str | None = None, small: bool = False
+    ) -> None:
+        """Start empty; a ``small`` map stands beside the canvas and takes no keys."""
+        super().__init__(painter, id=id)
+        self.can_focus = not small
+        self.x = 0
+        self.y = 0
+        self._grid: Sequence[Sequence[str]] = ()
+        self._states: Mapping[str, State] = {}
+        self._frame: tuple[int, int] | None = None
+
+    @property
+    def columns(self) -> int:
+        """Steps that fit."""
+        return max(1, (self.size.width - 2) // 2)
+
+    @property
+    def depth(self) -> int:
+        """Rows of marks that fit between the two sides of the frame."""
+        return max(1, self.height - 2)
+
+    @property
+    def rows_used(self) -> int:
+        """Rows that the whole map takes, with its frame."""
+        return max((len(column) for column in self._grid), default=0) + 2
+
+    def show_grid(
+        self,
+        grid: Sequence[Sequence[str]],
+        states: Mapping[str, State],
+        cursor: str | None,
+        frame: tuple[int, int] | None = None,
+    ) -> None:
+        """Show a flow.
+
+        Args:
+            grid: The ids by steps.
+            states: What each shows.
+            cursor: The chosen one.
+            frame: First and last step that the canvas shows.
+        """
+        self._grid, self._states, self._frame = grid, states, frame
+        self.cursor = cursor
+        self._keep_in_view()
+        self.repaint()
+
+    def _place(self, key: str | None) -> tuple[int, int] | None:
+        for x, column in enumerate(self._grid):
+            if key in column:
+                return x, column.index(key)
+        return None
+
+    def _keep_in_view(self) -> None:
+        """Move the window as little as shows the cursor."""
+        found = self._place(self.cursor)
+        if found is not None:
+            x, y = found
+            self.x = min(max(self.x, x - self.columns + 1), x)
+            self.y = min(max(self.y, y - self.depth + 1), y)
+        lowest = max((len(column) for column in self._grid), default=0) - self.depth
+        self.x = max(0, min(self.x, len(self._grid) - self.columns))
+        self.y = max(0, min(self.y, lowest))
+
+    def on_resize(self) -> None:
+        """Keep the cursor in view in the new size."""
+        self._keep_in_view()
+
+    # --- keys and the mouse
+
+    def action_step(self, way: str) -> None:
+        """Go to the next step, or to the next operation of this one."""
+        along = {"left": -1, "right": 1}.get(way, 0)
+        across = {"up": -1, "down": 1}.get(way, 0)
+        if self.cursor is not None:
+            self.move_to(
+                step_on_grid(self._grid, self.cursor, along=along, across=across)
+            )
+
+    def action_edge(self, place: int) -> None:
+        """Go to the first or the last step."""
+        if self._grid:
+            self.move_to(self._grid[place][0])
+
+    def scroll_rows(self, rows: int) -> None:
+        """Move the window as the mouse wheel does."""
+        lowest = max((len(column) for column in self._grid), default=0) - self.depth
+        self.y = max(0, min(self.y + rows, lowest))
+        self.repaint()
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the mark that was clicked."""
+        x = self.x + (event.x - 2) // 2
+        y = self.y + event.y - _FIRST
+        if event.x >= 2 and event.x % 2 == 0 and 0 <= x < len(self._grid):
+            column = self._grid[x]
+            if 0 <= y < len(column):
+                self.clicked(column[y])
+
+    # --- drawing
+
+    def _strip(self, row: int, width: int) -> Strip:
+        return self.painter.strip(self._line(row), width)
+
+    def _line(self, row: int) -> Line:
+        depth = min(self.depth, self.rows_used - 2)
+        if row == 0:
+            return self._side("╭", "╮", " on canvas ")
+        if row == depth + _FIRST:
+            return self._side("╰", "╯", "")
+        if row > depth:
+            return EMPTY
+        y = self.y + row - _FIRST
+        parts: list[tuple[str, str]] = [(" ", "text")]
+        for x in range(self.x, min(self.x + self.columns, len(self._grid))):
+            parts += self._mark(x, y)
+        if self._frame is not None and self._frame[1] == len(self._grid) - 1:
+            parts.append(("│", "muted"))
+        return tuple(parts)
+
+    def _mark(self, x: int, y: int) -> list[tuple[str, str]]:
+        """Return two cells: what stands before the mark, and the mark."""
+        column, frame = self._grid[x], self._frame
+        before = " "
+        if frame is not None and x in (frame[0], frame[1] + 1):
+            before = "│"
+        if y >= len(column):
+            return [(before, "muted"), (" ", "text")]
+        state = self._states.get(column[y], _NO_STATE)
+        glyph = state.glyph
+        if state.mark == "!" and glyph == "●":
+            glyph = "!"
+        if column[y] == self.cursor:
+            return [("▌", "text"), (glyph, f"{state.role}+reverse")]
+        return [(before, "muted"), (glyph, state.role)]
+
+    def _side(self, left: str, right: str, title: str) -> Line:
+        """Return the upper or the lower side of the frame."""
+        if self._frame is None:
+            return EMPTY
+        first = max(self._frame[0], self.x) - self.x
+        last = min(self._frame[1], self.x + self.columns - 1) - self.x
+        if last < first:
+            return EMPTY
+        inner = 2 * (last - first) + 1
+        text = title if len(title) + 2 <= inner else ""
+        return (
+            (" " * (1 + 2 * first), "text"),
+            (left + text.center(inner, "─") + right, "muted"),
+        )
