@@ -323,6 +323,43 @@ def test_newer_schema_in_place_of_the_old_one(tmp_path: Path) -> None:
     assert (found.code, "version 5" in found.text) == ("schema_newer", True)
 
 
+# --- what was answered
+
+
+def test_answers_of_a_killed_run_come_from_its_checkpoint(
+    tmp_path: Path, capsys: Any
+) -> None:
+    home = make("killed", tmp_path / "home")
+    assert main(["--home", str(home.path), "logs", KILLED, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["operations"]
+    answers = {one["name"]: one["output"] for one in found}
+    assert answers["researcher"].startswith("Reads go through one Redis tier")
+    assert answers["analyst"] == ""
+    assert main(["--home", str(home.path), "logs", KILLED, "-f"]) == 0
+    assert "researcher-2 | Three incidents" in capsys.readouterr().out
+
+
+def test_answers_of_any_form(tmp_path: Path, capsys: Any) -> None:
+    home = make("failed", tmp_path / "home")
+    [folder] = home.runs.iterdir()
+    path = folder / "checkpoint.json"
+    state = json.loads(path.read_text())
+    state["ops"]["analyst"]["response"] = {"a": [1, None]}
+    state["ops"]["architect"]["response"] = float("nan")
+    state["ops"]["contrarian"]["response"] = None
+    path.write_text(json.dumps(state))
+    assert main(["--home", str(home.path), "logs", folder.name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["operations"]
+    by_name = {one["name"]: one for one in found}
+    assert by_name["analyst"]["output"] == '{"a":[1,null]}\n'
+    assert by_name["architect"]["output"].strip('"\n').lower() == "nan"
+    assert by_name["contrarian"]["output"] == "null\n"
+    assert "status 400" in by_name["researcher-2"]["error"]
+    path.write_text("{")
+    assert main(["--home", str(home.path), "logs", folder.name]) == 0
+    assert capsys.readouterr().out == ""
+
+
 # --- kinds of sessions
 
 

@@ -102,7 +102,7 @@ def source_of(
 
 
 def told(source: LionagiSource) -> list[dict[str, Any]]:
-    """Return everything that is shown of a home, as ``show`` prints it."""
+    """Return what is shown of a home, as ``show`` prints it, but for advice."""
     source.refresh()
     found = []
     for run in source.listed():
@@ -110,6 +110,8 @@ def told(source: LionagiSource) -> list[dict[str, Any]]:
         assert detail is not None
         shown: dict[str, Any] = detail.as_dict()
         shown["home"] = "HOME"
+        for warning in shown["warnings"]:
+            del warning["what_to_do"]
         found.append(json.loads(json.dumps(shown)))
     return found
 

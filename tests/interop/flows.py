@@ -291,6 +291,7 @@ def test_flow_killed_while_paused(world: Callable[[Model], World]) -> None:
     here.model.wait_for("one")
     session = here.first()
     assert here.heaveto("ctl", "pause", session)[0] == 0
+    here.until(lambda: here.show(session)["state"] == "pausing")
     here.model.open("one")
     here.until_status(session, "analyst", "paused")
     kill(flow)

@@ -50,12 +50,22 @@ def logs(
 
     Errors (what a worker wrote on standard error) are marked with ``!``.
     """
-    if follow:
+    if follow and not _is_lionagis(scope, target):
         return asyncio.run(_follow(scope, target, operation, tail))
     with scope.observer() as observer:
         detail = observer.read_run(target)
         _print_once(scope, detail, _chosen(detail, operation), tail)
     return Exit.OK
+
+
+def _is_lionagis(scope: Scope, target: str) -> bool:
+    """Tell whether there is no log that could be followed, and say so."""
+    with scope.observer() as observer:
+        run = observer.read_run(target).run
+    if run.source != "lionagi":
+        return False
+    scope.output.progress("lionagi writes no logs: what was answered is shown once.")
+    return True
 
 
 def _chosen(detail: RunDetail, wanted: str | None) -> list[OperationView]:
@@ -96,10 +106,14 @@ def _print_once(
     scope: Scope, detail: RunDetail, operations: list[OperationView], tail: int | None
 ) -> None:
     """Print what is there now."""
-    text = {
-        (source.operation.id, source.stream): _last_lines(_read(source.path), tail)
-        for source in _sources(detail, operations)
-    }
+    if detail.run.source == "lionagi":
+        found = recorded(detail, operations)
+        text = {key: _last_lines(value, tail) for key, value in found.items()}
+    else:
+        text = {
+            (source.operation.id, source.stream): _last_lines(_read(source.path), tail)
+            for source in _sources(detail, operations)
+        }
     if scope.output.json:
         scope.output.answer(
             {
@@ -120,6 +134,47 @@ def _print_once(
         for stream in _STREAMS:
             for line in _lines(text.get((one.id, stream), "")):
                 scope.output.line(_mark(one, stream, alone=len(operations) == 1) + line)
+
+
+def recorded(
+    detail: RunDetail, operations: list[OperationView]
+) -> dict[tuple[str, str], str]:
+    """Return what operations of lionagi's answered, by id and stream.
+
+    Its workers write no logs, and artifacts only after the whole flow: what a killed or
+    timed-out run came to is in its checkpoint alone.
+    """
+    from heaveto.checkpoint import load_checkpoint
+    from heaveto.errors import CheckpointError
+
+    if detail.run_dir is None:
+        return {}
+    try:
+        state = load_checkpoint(Path(detail.run_dir) / "checkpoint.json").state
+    except CheckpointError:
+        return {}
+    entries = {one["node_id"]: one for one in state["spawned"]} | state["ops"]
+    found = {}
+    for one in operations:
+        entry = entries.get(one.id) or entries.get(one.name)
+        if entry is not None:
+            failed = entry["status"] == "failed"
+            stream = "error" if failed else "output"
+            found[one.id, stream] = _answer(entry.get("response"), failed=failed)
+    return found
+
+
+def _answer(response: object, *, failed: bool) -> str:
+    """Return a response as text; what is no text is shown as JSON."""
+    from heaveto.cli.output import encode
+
+    if failed and isinstance(response, dict) and isinstance(response.get("error"), str):
+        response = response["error"]
+    try:
+        text = response if isinstance(response, str) else encode(response)
+    except ValueError:  # lionagi may have stored a number that JSON does not know
+        text = str(response)
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 def _mark(operation: OperationView, stream: str, *, alone: bool) -> str:

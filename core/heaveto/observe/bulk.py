@@ -92,11 +92,12 @@ class BulkDB(ReadDB):
         )
         return {str(row[0]): row[1:] for row in found}
 
-    def signalled(self, after: int) -> tuple[frozenset[str], int]:
+    def signalled(self, after: int | None) -> tuple[frozenset[str], int]:
         """Return the sessions with signals that were written after a mark.
 
         Args:
-            after: What this returned the last time; 0 at first.
+            after: What this returned the last time; None: nothing was read before, so
+                that nobody has to be told.
 
         Returns:
             The sessions, and the new mark. When rows were removed from the end, marks
@@ -106,6 +107,8 @@ class BulkDB(ReadDB):
             return frozenset(), 0
         [(last,)] = self._ask("SELECT max(rowid) FROM session_signals")
         newest = int(str(last or 0))
+        if after is None:
+            return frozenset(), newest
         if newest < after:
             after = 0
         found = self._ask(

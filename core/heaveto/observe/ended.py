@@ -25,6 +25,7 @@ from heaveto.model import TERMINAL_RUN, OperationStatus, RunStatus, SignalKind, 
 from heaveto.observe.assemble import Facts, Place, counted
 from heaveto.observe.derive import stored_status
 from heaveto.observe.fold import Fold
+from heaveto.observe.lionagi_truth import told_nodes
 from heaveto.observe.relations import source_of
 from heaveto.observe.saved import sealed, unread
 from heaveto.observe.unit import Unit
@@ -104,21 +105,49 @@ class EndedRuns:
             relations: Who continues whom.
         """
         counts: dict[str, Counts] | None = None
-        if len(keys) > _SOME and any(key == self._roster.rows[key].id for key in keys):
+        many = len(keys) > _SOME
+        if not self._native:
+            yield from self._foreign(keys, relations, many=many)
+            return
+        if many and any(key == self._roster.rows[key].id for key in keys):
             counts = self._roster.open().counts()
         for key in keys:
             row = self._roster.rows[key]
             nodes = None
             if counts is not None and row.id == key and self._is_plain(row):
                 nodes = _nodes(counts.get(key))
-                if nodes is None and self._has_no_operations(row):
-                    nodes = {"total": 0}
             if nodes is None:
                 yield key, None, _NO_FILES
                 continue
             saved = self._saved(row)
             files = _NO_FILES if saved is None else saved.files
             yield key, self._summary(row, saved, nodes, relations), files
+
+    def _foreign(
+        self, keys: list[str], relations: Relations, *, many: bool
+    ) -> Iterator[tuple[str, RunSummary | None, UnitIdentity]]:
+        """Yield runs of lionagi.
+
+        Its signals hold what every model call was asked, so that counting them would
+        read gigabytes; the row itself tells how its operations ended. What that does
+        not tell whole is read as long as the budget lasts, and shown from the row, as
+        not read yet, beyond that.
+        """
+        for key in keys:
+            row = self._roster.rows[key]
+            nodes, whole = told_nodes(row)
+            plain = many and whole and row.id == key and self._is_plain(row)
+            if not plain and not (many and self._is_spent() and row.id == key):
+                yield key, None, _NO_FILES
+                continue
+            saved = self._saved(row) if plain else unread()
+            files = _NO_FILES if saved is None else saved.files
+            yield key, self._summary(row, saved, nodes, relations), files
+
+    def _is_spent(self) -> bool:
+        """Tell whether the budget for reading runs whole is used up."""
+        self._free -= 1
+        return self._free < 0 and self._monotonic() >= self._until
 
     def _is_plain(self, row: SessionRow) -> bool:
         """Tell whether row and counts can tell the whole of a run."""
@@ -138,12 +167,6 @@ class EndedRuns:
         """Tell whether a run has a generation store, which the list names too."""
         return row.run_id in self._roster.folders and os.path.lexists(
             f"{self._runs}/{row.run_id}/engine_state"
-        )
-
-    def _has_no_operations(self, row: SessionRow) -> bool:
-        """Tell whether lionagi runs a session without a graph, or only copied it."""
-        return not self._native and (
-            row.run_id is None or row.invocation_kind not in ("flow", "play")
         )
 
     def _summary(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heaveto.observe.snapshot import Notice, OperationView, RunDetail
     from heaveto.statedb import SessionRow
 
-__all__ = ["Known", "refined", "with_segments"]
+__all__ = ["Known", "refined", "told_nodes", "with_segments"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,39 @@ def with_segments(
         _place(lanes, links, saved)
     patched = replace(fold, lanes=lanes, links=links, tainted=True)
     return patched, frozenset(one.id for one in found)
+
+
+def told_nodes(row: SessionRow) -> tuple[dict[str, int], bool]:
+    """Return how the operations of an ended run ended, as its row tells.
+
+    Returns:
+        ``total`` and one count a status, and whether that is the whole: a completed run
+        has a segment for each operation of its final graph, and each completed.
+    """
+    if row.run_id is None or row.invocation_kind not in ("flow", "play"):
+        return {"total": 0}, True
+    planned = row.node_metadata.get("operations")
+    if not isinstance(planned, list) or not planned:
+        return {"total": 0}, False
+    segments = row.node_metadata.get("segments")
+    found = segments if isinstance(segments, list) else []
+    # One look at each entry: a list of ten thousand runs has a hundred thousand.
+    ends = {
+        entry.get("op_id"): entry.get("status")
+        for entry in found
+        if isinstance(entry, dict) and isinstance(entry.get("op_id"), str)
+    }
+    words = list(ends.values())
+    completed, failed = words.count("completed"), words.count("failed")
+    counts = {
+        OperationStatus.COMPLETED: completed,
+        OperationStatus.FAILED: failed,
+        OperationStatus.LOST: len(words) - completed - failed,
+        OperationStatus.UNSTARTED: max(0, len(planned) - len(words)),
+    }
+    nodes = {"total": max(len(planned), len(words))}
+    nodes.update((status.value, count) for status, count in counts.items() if count)
+    return nodes, completed == nodes["total"]
 
 
 def _segments(metadata: Mapping[str, object]) -> Iterator[_Segment]:

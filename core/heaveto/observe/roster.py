@@ -89,7 +89,7 @@ class Roster:
         self._version: object = None
         self._synced_at = 0.0
         self._behind = False
-        self._last_signal = 0
+        self._last_signal: int | None = None
         self._file: tuple[int, int] | None = None
         self._folder_stamp: tuple[int, int, int] | None = None
         self._young = False
@@ -181,7 +181,7 @@ class Roster:
         self.epoch += 1
         self.changed |= self._stored.keys()
         self._stored, self._marks, self.controls = {}, {}, {}
-        self._stamp, self._last_signal = None, 0
+        self._stamp, self._last_signal = None, None
 
     def _without_database(self, error: StateDBError) -> None:
         """Let go of the rows when the file is gone; keep them when the home is.
