@@ -583,6 +583,20 @@ def test_a_text_with_many_dots_is_no_deep_key(quote: str) -> None:
     assert document.line(("c",)) == 3
 
 
+@pytest.mark.parametrize(
+    "filler", ["a", " ", ".", "a.", '"', "'", "\\\\", '"a".', "[", "#"]
+)
+def test_a_long_comment_or_text_takes_no_time_of_its_square(filler: str) -> None:
+    """Without a bound on it: at this size a squared walk takes hours."""
+    from heaveto.flowtext import parse
+
+    long = filler * (2 << 20)
+    assert parse(f"b = 1 # {long}\n".encode(), name="f.toml").value == {"b": 1}
+    quoted = f"b = '''{long}'''\n"
+    if "'" not in filler:
+        assert parse(quoted.encode(), name="f.toml").value == {"b": long}
+
+
 def test_a_module_of_a_flow_may_raise_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,8 +238,9 @@ _TOML_STRINGS = (
 )
 
 
-_KEY = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
-_LONG_KEY = re.compile(rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY}){{{_MAX_DEPTH}}}")
+# Possessive, and only from the beginning of a word: linear in long words and blanks.
+_KEY = r"""(?:(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"{_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MAX_DEPTH}}}")
 _TOML_TOKEN = re.compile(
     rf"{_TOML_STRINGS[0].pattern}|{_TOML_STRINGS[1].pattern}|(?P<deep>{_LONG_KEY.pattern})"
     r"""|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\#[^\n]*|[A-Za-z0-9_-]+|.""",
