@@ -7,15 +7,15 @@ import itertools
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from textual.events import Key
+from textual.keys import _character_to_key, key_to_character
+
+from harness.worlds import HOME, NOW, Scripted, world
 from heaveto_tui.app import HeavetoApp
 from heaveto_tui.lines import Look
 from heaveto_tui.presentation import Clock
 from heaveto_tui.state import Settings
 from heaveto_tui.theme import PALETTES
-from textual.events import Key
-from textual.keys import _character_to_key, key_to_character
-
-from harness.worlds import HOME, NOW, Scripted, world
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

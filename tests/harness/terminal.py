@@ -114,7 +114,9 @@ class Screen:
             self.strange.append(found.group())
 
     def _colour(self, args: str) -> None:
-        parts = [int(each or 0) for each in args.split(";") if each.isdigit() or not each]
+        parts = [
+            int(each or 0) for each in args.split(";") if each.isdigit() or not each
+        ]
         for code in parts:
             if 30 <= code <= 49 or 90 <= code <= 107:
                 if args not in self.colours and code not in {39, 49}:
@@ -148,7 +150,7 @@ class Program:
         env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         env.pop("NO_COLOR", None)
         env.update(environ or {})
-        self.process = subprocess.Popen(  # noqa: S603
+        self.process = subprocess.Popen(
             list(argv),
             stdin=slave,
             stdout=slave,
@@ -171,9 +173,7 @@ class Program:
                 os.close(descriptor)
 
     def _set_size(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(
-            self._master, termios.TIOCSWINSZ, _SIZE.pack(rows, columns, 0, 0)
-        )
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, _SIZE.pack(rows, columns, 0, 0))
 
     def resize(self, columns: int, rows: int) -> None:
         self.screen.resize(columns, rows)

@@ -23,7 +23,7 @@ from heaveto_tui.presentation import Clock
 from heaveto_tui.screens.place import Overlay, Place
 from heaveto_tui.screens.runs import RunsScreen
 from heaveto_tui.state import Settings, Store
-from heaveto_tui.terminal import Changes, Shadow, pieces_of
+from heaveto_tui.terminal import Changes, Shadow, every_piece, pieces_of
 from heaveto_tui.theme import PALETTES, Painter, theme_of
 from heaveto_tui.wording import delivery_words
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from rich.console import RenderableType
+    from textual import events
     from textual.binding import BindingType
     from textual.screen import Screen
 
@@ -139,7 +140,9 @@ class HeavetoApp(App[int], inherit_bindings=False):
             super()._display(screen, renderable)
             return
         shadow.resize(*self.size)
-        text = shadow.update(pieces)
+        if not shadow.known and renderable is not None:
+            pieces = every_piece(screen._compositor.render_strips())
+        text = shadow.update(pieces) if renderable is not None else ""
         if text:
             super()._display(screen, cast("Any", Changes(text)))
         else:
@@ -187,6 +190,14 @@ class HeavetoApp(App[int], inherit_bindings=False):
         """Draw every cell again: something else was on the screen."""
         self._shadow.forget()
         self.refresh(layout=True)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Draw every cell again, also in the same size.
+
+        A terminal that was smaller for a moment has lost cells.
+        """
+        self._shadow.forget()
+        self.screen.refresh()
 
     # --- what was read
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from heaveto.text import cell_width, clip, clip_start, plain
+from heaveto import text as texts
+from heaveto.text import plain
 
 __all__ = [
     "CRUMB",
@@ -24,6 +25,9 @@ __all__ = [
     "Line",
     "Look",
     "boxed",
+    "cell_width",
+    "clip",
+    "clip_start",
     "even",
     "fit",
     "join",
@@ -87,6 +91,8 @@ _GLYPHS = {
     "┊": ":",
 }
 _TO_ASCII = str.maketrans(_GLYPHS)
+_NARROW = dict.fromkeys(map(ord, [*_GLYPHS, "…", "↵", "↑", "↓"]), None)
+"""Our own signs, each of one cell: lines of them need no table of widths."""
 
 _PUNCTUATION = str.maketrans(
     {"·": "-", DASH: "-", "“": '"', "”": '"', "…": "..", "\u2019": "'"}
@@ -97,6 +103,37 @@ _JOINERS = dict.fromkeys(
     [0x200D, 0x20E3, 0xFE0E, 0xFE0F, *range(0x1F3FB, 0x1F400)], None
 ) | {0x1F1E6 + n: chr(0x41 + n) for n in range(26)}
 """What glues characters into one picture, whose width no two programs agree on."""
+
+
+def cell_width(text: str) -> int:
+    """Return how many cells an inert text takes.
+
+    The same as :func:`heaveto.text.cell_width`, without the tables of widths where
+    there is nothing but ASCII and our own signs: they take long to import.
+    """
+    if text.isascii() or text.translate(_NARROW).isascii():
+        return len(text)
+    return texts.cell_width(text)
+
+
+def clip(text: str, width: int, *, mark: str = "…") -> str:
+    """Return the text cut at its end; see :func:`heaveto.text.clip`."""
+    if cell_width(text) <= width:
+        return text
+    if not text.translate(_NARROW).isascii():
+        return texts.clip(text, width, mark=mark)
+    room = width - len(mark)
+    return text[:room] + mark if room >= 0 else ""
+
+
+def clip_start(text: str, width: int, *, mark: str = "…") -> str:
+    """Return the text cut at its start; see :func:`heaveto.text.clip_start`."""
+    if cell_width(text) <= width:
+        return text
+    if not text.translate(_NARROW).isascii():
+        return texts.clip_start(text, width, mark=mark)
+    room = width - len(mark)
+    return mark + text[len(text) - room :] if room >= 0 else ""
 
 
 @lru_cache(maxsize=4096)
@@ -111,6 +148,8 @@ def even(text: str) -> str:
     """
     from rich.cells import cell_len
 
+    if text.translate(_NARROW).isascii():
+        return text
     parts = text.translate(_JOINERS)
     if cell_len(parts) == cell_width(parts):
         return parts
@@ -220,7 +259,7 @@ def pad(text: str, width: int, *, right: bool = False, mark: str = "…") -> str
     """
     if width <= 0:
         return ""
-    size = len(text) if text.isascii() else cell_width(text)
+    size = cell_width(text)
     if size > width:
         text = clip(text, width, mark=mark)
         size = cell_width(text)
@@ -233,7 +272,7 @@ def fit(line: Line, width: int, *, mark: str = "…") -> Line:
     room = width
     out: list[tuple[str, str]] = []
     for text, role in line:
-        size = len(text) if text.isascii() else cell_width(text)
+        size = cell_width(text)
         if size > room:
             cut = clip(text, room, mark=mark)
             if cut:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from rich.color import ColorSystem
     from rich.console import Console
     from rich.segment import Segment
+    from textual.strip import Strip
 
-__all__ = ["Changes", "Pen", "Shadow", "pieces_of"]
+__all__ = ["Changes", "Pen", "Shadow", "every_piece", "pieces_of"]
 
 Cell = tuple[str, "Style | None"]
 _WIDE = ("", None)
@@ -108,20 +109,23 @@ class Shadow:
     def __init__(self, system: ColorSystem | None) -> None:
         """Start without knowing what the terminal shows."""
         self.pen = Pen(system)
+        self.known = False
+        """Whether what the terminal shows is known; else an update must be complete."""
         self._rows: list[list[Cell] | None] = []
         self._width = 0
 
     def forget(self) -> None:
-        """Take nothing for granted: the next update writes every cell it holds."""
+        """Take nothing for granted: the next update has to hold every cell."""
         self._rows = [None] * len(self._rows)
+        self.known = False
         self.pen.forget()
 
     def resize(self, width: int, height: int) -> None:
-        """Take another size; a changed one is repainted whole."""
+        """Take another size; then nothing is known of what the terminal shows."""
         if (width, height) != (self._width, len(self._rows)):
             self._width = width
             self._rows = [None] * height
-            self.pen.forget()
+            self.forget()
 
     def update(self, pieces: Iterable[tuple[int, int, Sequence[Segment]]]) -> str:
         """Return what to write so that the terminal shows the pieces.
@@ -132,6 +136,7 @@ class Shadow:
         """
         out: list[str] = []
         at: tuple[int, int] | None = None
+        self.known = True
         for column, row, segments in pieces:
             if not 0 <= row < len(self._rows):
                 continue
@@ -238,6 +243,11 @@ def pieces_of(
     if isinstance(update, ChopsUpdate):
         return _chop_pieces(update)
     return () if update is None else None
+
+
+def every_piece(strips: Sequence[Strip]) -> Iterable[tuple[int, int, list[Segment]]]:
+    """Return a whole screen as runs of cells, a row each."""
+    return [(0, row, list(strip)) for row, strip in enumerate(strips)]
 
 
 def _layout_pieces(

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from textual.containers import Vertical
 
-from heaveto.text import cell_width
-from heaveto_tui.lines import EMPTY, Line, fit
+from heaveto_tui.lines import EMPTY, Line, cell_width, fit
 from heaveto_tui.screens.place import Overlay
 from heaveto_tui.widgets.field import Field
 from heaveto_tui.widgets.lineview import Bar, Entry, ListView

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from heaveto.text import cell_width, duration, short_id
+from heaveto.text import duration, short_id
 from heaveto_tui.actions import key_name
 from heaveto_tui.availability import STALE_AFTER
-from heaveto_tui.lines import DASH, join, line_width
+from heaveto_tui.lines import DASH, cell_width, join, line_width
 from heaveto_tui.presentation import checkpoint_words, is_over, is_unsaved, run_face
 from heaveto_tui.wording import state_line
 

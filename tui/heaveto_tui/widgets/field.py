@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from heaveto.text import cell_width, clip_start
-from heaveto_tui.lines import fit
+from heaveto_tui.lines import cell_width, clip_start, fit
 from heaveto_tui.widgets.lineview import Bar
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from heaveto.model import OperationStatus as Status
-from heaveto.text import cell_width
-from heaveto_tui.lines import pad
+from heaveto_tui.lines import cell_width, pad
 from heaveto_tui.outline import note
 from heaveto_tui.presentation import (
     OPERATION_ORDER,
