@@ -597,6 +597,40 @@ def test_a_long_comment_or_text_takes_no_time_of_its_square(filler: str) -> None
         assert parse(quoted.encode(), name="f.toml").value == {"b": long}
 
 
+WORK = """
+[workers.w]
+kind = "command"
+argv = ["cat"]
+[[operations]]
+id = "a"
+worker = "w"
+instruction = ""
+"""
+
+
+@pytest.mark.parametrize("place", ["max_concurrent", "context.a"])
+@pytest.mark.parametrize(
+    "number",
+    ["9" * 5000, "0x" + "f" * 5000, "0b1" + "0" * 20_000],
+    ids=["decimal", "hexadecimal", "binary"],
+)
+def test_a_number_without_end_is_refused(
+    tmp_path: Path, number: str, place: str
+) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text(f'[flow]\nname = "n"\n{place} = {number}\n' + WORK)
+    with pytest.raises(FlowFileError) as found:
+        Flow.load(str(file))
+    assert found.value.line == 3
+
+
+def test_a_variable_has_a_name_that_a_program_can_be_given() -> None:
+    for name, why in [("\ud800", "surrogate"), ("a\0", "NUL"), ("a=b", "no name")]:
+        spec = {"kind": "command", "argv": ["cat"], "env": {name: "x"}}
+        with pytest.raises(FlowError, match=why):
+            Flow("f", [Operation("op", "w", "")], workers={"w": spec})
+
+
 def test_a_module_of_a_flow_may_raise_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,8 +198,9 @@ def _argv(value: object, path: At) -> tuple[str, ...]:
 
 def _env(value: object, path: At) -> dict[str, str]:
     for name in mapping(value, path):
-        if not name or "=" in name or "\0" in name:
+        if not name or "=" in name:
             raise Fault((*path, name), "is no name for a variable")
+        text(name, (*path, name))
     return {
         name: text(inner, (*path, name)) for name, inner in mapping(value, path).items()
     }

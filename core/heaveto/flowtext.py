@@ -84,6 +84,10 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         message = str(error)
     except RecursionError:
         raise FlowFileError("nested too deeply", path=name) from None
+    except ValueError:  # Python converts no more digits than that
+        number = re.search(r"[0-9_]{4000,}", text)
+        line = 1 if number is None else text.count("\n", 0, number.start()) + 1
+        raise FlowFileError("a number is too long", path=name, line=line) from None
     found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
     line = int(found[1]) if found and found[1] else text.count("\n") + 1
     reason = message[: found.start()] if found else message

@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from heaveto.jsonvalue import MAX_DIGITS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -47,6 +49,7 @@ _BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _LONGEST_S = 10 * 366 * 86_400
 _LARGEST = 1 << 50
 _DEEPEST = 200
+_TOO_LONG = 10**MAX_DIGITS
 
 
 class Fault(Exception):
@@ -292,7 +295,11 @@ def json_value(value: object, path: Path) -> Any:
 
 
 def _json(value: object, path: Path, depth: int) -> Any:
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= _TOO_LONG:
+            raise Fault(path, "is too long a number")
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
