@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -617,6 +618,49 @@ def test_home_deleted_and_made_again(tmp_path: Path) -> None:
     [run] = source.listed()
     assert run.session_id != KILLED
     assert run.nodes["total"] == 7
+
+
+def test_many_runs_are_told_from_their_rows_and_read_later(tmp_path: Path) -> None:
+    """What a list tells from rows and what reading each run tells agree."""
+    home = make("normal", tmp_path / "home")
+    [folder] = home.runs.iterdir()
+    failed = make("failed", tmp_path / "failed")
+    [other] = failed.runs.iterdir()
+    with contextlib.closing(sqlite3.connect(home.state_db)) as db, db:
+        db.execute("ATTACH ? AS other", (str(failed.state_db),))
+        columns = ", ".join(
+            f'"{row[1]}"' for row in db.execute("PRAGMA table_info(sessions)")
+        )
+        for number in range(200):
+            run_id = f"20261129T17{number // 60:02d}{number % 60:02d}-{number:06x}"
+            schema = "other" if number % 10 == 0 else "main"
+            chosen = columns.replace('"id"', "?", 1).replace('"run_id"', "?", 1)
+            db.execute(
+                f"INSERT INTO main.sessions({columns}) SELECT {chosen} FROM"
+                f" {schema}.sessions WHERE id NOT LIKE 's-%' LIMIT 1",
+                (f"s-{number}", run_id),
+            )
+            shutil.copytree(other if number % 10 == 0 else folder, home.runs / run_id)
+    source = LionagiSource(home, clock=lambda: 1795969000.0, machine=Vm())
+    source.refresh()
+    first = {run.session_id: run for run in source.listed()}
+    assert len(first) == 201
+    assert source.watch_paths() == (str(home.runs),)
+    for _ in range(50):
+        runs = source.listed()
+        if not any(
+            run.checkpoint and run.checkpoint.status == "unread" for run in runs
+        ):
+            break
+        source.refresh()
+    last = {run.session_id: run for run in source.listed()}
+    for key, run in last.items():
+        assert run.checkpoint is not None
+        assert run.checkpoint.status == "clean"
+        assert (run.state, run.nodes["total"]) == (
+            first[key].state,
+            first[key].nodes["total"],
+        )
 
 
 def test_no_directory_is_watched_for_an_ended_run(tmp_path: Path) -> None:

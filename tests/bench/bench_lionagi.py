@@ -141,6 +141,8 @@ def test_first_list_and_second_look(home: Home) -> None:
 
     report(f"first list of {RUNS} runs", best(first), baseline)
     source = first()
+    print(f"directories watched at first: {len(source.watch_paths())}")
+    assert len(source.watch_paths()) < 1000
     unread = 0
     for _ in range(400):
         source.refresh()
