@@ -62,6 +62,7 @@ class Canvas(PictureView):
         self._wanted: Hashable | None = None
         self._run: Hashable | None = None
         self._at_work = False
+        self._extent = (0, 0)
 
     def show_plan(
         self,
@@ -191,9 +192,10 @@ class Canvas(PictureView):
         super().move_to(key)
 
     def pan(self, right: int, down: int) -> None:
-        """Move the window by hand; following ends."""
-        self.follow = False
+        """Move the window by hand; following ends when it moves."""
+        at = (self.x, self.y)
         super().pan(right, down)
+        self.follow = self.follow and at == (self.x, self.y)
 
     def turn(self) -> None:
         """Let the flow run downwards, or from left to right again."""
@@ -228,11 +230,15 @@ class Canvas(PictureView):
                 self.repaint()
 
     def layers_in_view(self) -> tuple[int, int] | None:
-        """Return the first and the last step of the flow of which a node is in view."""
+        """Return the first and the last step of the flow of which a node is in view.
+
+        While another view is shown, those that were in view last.
+        """
         drawing = self.drawing
         if drawing is None:
             return None
-        wide, high = self.size
+        wide, high = self._extent if not self.size.width else self.size
+        self._extent = (wide, high)
         seen = [
             at
             for at, layer in enumerate(drawing.layers)
