@@ -435,6 +435,16 @@ def test_verdicts_with_their_evidence(
     assert (run["state"], run["nodes"]["completed"]) == ("failed", 7)
 
 
+def test_explain_does_not_repeat_a_verdict_that_misleads(
+    tmp_path: Path, capsys: Any
+) -> None:
+    home = make("reactive", tmp_path / "home")
+    assert main(["--home", str(home.path), "explain", "9a94ae37", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["code"] == "verdict_differs"
+    assert "unknown role counsel" in answer["text"]
+
+
 def test_an_escalation_that_worked_is_said(tmp_path: Path) -> None:
     home = make("reactive", tmp_path / "home")
     change(home, "UPDATE sessions SET status_reason_code = 'run.failed.escalated'")

@@ -77,6 +77,10 @@ def _reason(detail: RunDetail) -> tuple[str, Explanation]:
     """Return the code and the words that matter most about a run."""
     run = detail.run
     state = str(run.state)
+    for warning in run.warnings:
+        if warning.code == "verdict_differs":  # the reason code would mislead
+            told = Explanation(warning.text, warning.what_to_do)
+            return warning.code, _about(told, run)
     codes = [run.reason_code or "", *([state] if run.state in _SERIOUS else [])]
     for code in codes:
         if found := explain_code(code):
