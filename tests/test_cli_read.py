@@ -174,7 +174,9 @@ def test_ls_text_names_runs_by_the_beginning_of_their_session(
     make(home)
     code, out, _ = call("ls")
     head, row = out.splitlines()
-    assert head.split() == ["STATE", "ID", "NAME", "DONE", "SINCE", "HOME"]
+    titles = ["STATE", "ID", "NAME", "DONE", "SINCE", "HOME", "CHECKPOINT"]
+    assert head.split() == titles
+    assert re.search(r"heaveto  [0-9a-f]{8} seq 2, \+2, \d+B to base$", row)
     short = row.split()[1]
     assert call("show", short)[0] == 0
     assert code == 0

@@ -11,10 +11,14 @@ from heaveto.cli.exits import Exit
 from heaveto.cli.output import table
 from heaveto.cli.scope import Scope, common_options
 from heaveto.cli.words import explain
-from heaveto.errors import CheckpointRefused, HeavetoError, TargetError
+from heaveto.errors import TargetError
+from heaveto.text import clip, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from heaveto.checkpoint.report import Reason
+    from heaveto.observe.ondisk import JournalLine, UnitView
 
 __all__ = ["inspect"]
 
@@ -28,6 +32,31 @@ _STATE_MEMBERS = (
     "spawned",
     "config",
     "max_spawn",
+)
+_FACTS = (
+    "status",
+    "checkpoint_version",
+    "generation",
+    "base_seq",
+    "last_seq",
+    "applied_records",
+    "stale_records",
+    "valid_bytes",
+    "discarded_tail_bytes",
+    "attempts",
+)
+_TITLES = (
+    "LINE",
+    "OFFSET",
+    "BYTES",
+    "GEN",
+    "SEQ",
+    "KIND",
+    "ID",
+    "STATUS",
+    "CHANGES",
+    "USE",
+    "CODE",
 )
 
 
@@ -47,31 +76,27 @@ def inspect(
     else names a run. Exit 1: the unit is refused, or there is none. Base and journal
     are one unit: they are copied, moved and backed up together.
     """
-    from heaveto.checkpoint import load_checkpoint
+    from heaveto.observe.ondisk import inspect_unit
 
     path = _path(scope, subject)
-    refused: CheckpointRefused | None = None
-    try:
-        loaded = load_checkpoint(path)
-    except CheckpointRefused as error:
-        refused = error
-        report = error.report.as_dict()  # type: ignore[attr-defined]
-        state: Mapping[str, object] | None = None
-    else:
-        report, state = loaded.report.as_dict(), loaded.state
-    answer: dict[str, object] = {"path": str(path), "checkpoint_recovery": report}
+    found = inspect_unit(path, journal=journal)
+    view = found.view
+    answer: dict[str, object] = {
+        "path": str(path),
+        "checkpoint_recovery": view.report.as_dict(),
+    }
     if with_state:
-        answer["state"] = _state(state)
+        answer["state"] = _state(found.state)
     if journal:
-        answer["journal"] = list(_records(path))
+        answer["journal"] = [line.as_dict() for line in view.records]
     if prefix:
-        answer["prefix"] = _state(refused.prefix if refused else state)
+        answer["prefix"] = _state(found.prefix)
     if scope.output.json:
         scope.output.answer(answer)
     else:
-        for line in _lines(answer):
-            scope.output.line(line)
-    return Exit.FAILED if refused else Exit.OK
+        for text in _lines(answer, view):
+            scope.output.line(text)
+    return Exit.FAILED if view.refused else Exit.OK
 
 
 def _path(scope: Scope, subject: str) -> Path:
@@ -97,100 +122,57 @@ def _state(state: Mapping[str, object] | None) -> dict[str, object] | None:
     return {name: state.get(name) for name in _STATE_MEMBERS}
 
 
-def _records(path: Path) -> Iterator[dict[str, object]]:
-    """Yield what each line of the journal is: positions, kinds and ids, no content."""
-    from heaveto.checkpoint.loader import JOURNAL_SUFFIX
-    from heaveto.files import Directory
-
-    try:
-        with Directory.open(path.parent) as folder:
-            data = folder.read(path.name + JOURNAL_SUFFIX)
-    except (OSError, HeavetoError):
-        return
-    offset = 0
-    for number, line in enumerate(data.split(b"\n"), 1):
-        whole = offset + len(line) < len(data)
-        if whole or line:
-            place = {"line": number, "offset": offset, "bytes": len(line) + whole}
-            yield {**place, **(_described(line) if whole else {"code": "torn_tail"})}
-        offset += len(line) + 1
-
-
-def _described(line: bytes) -> dict[str, object]:
-    """Return what a whole line is, or the code of what is wrong with it."""
-    from heaveto.checkpoint.v3 import RecordError, decode_record
-
-    try:
-        record = decode_record(line)
-    except RecordError as error:
-        return {"code": str(error.code)}
-    return {
-        "code": None,
-        "generation": record.generation,
-        "seq": record.seq,
-        "kind": str(record.entry.kind),
-        "id": record.entry.id,
-        "status": str(record.entry.status),
-        "context_changes": len(record.patch or ()),
-    }
-
-
-def _lines(answer: Mapping[str, object]) -> Iterator[str]:
+def _lines(answer: Mapping[str, object], view: UnitView) -> Iterator[str]:
     """Yield the answer as text."""
     from heaveto.cli.output import encode
 
-    report = answer["checkpoint_recovery"]
-    assert isinstance(report, dict)
-    yield f"{'path':<22}{answer['path']}"
-    for name in (
-        "status",
-        "checkpoint_version",
-        "generation",
-        "base_seq",
-        "last_seq",
-        "applied_records",
-        "stale_records",
-        "valid_bytes",
-        "discarded_tail_bytes",
-        "attempts",
-    ):
-        value = report[name]
-        yield f"{name.replace('_', ' '):<22}{'-' if value is None else value}"
-    for reason in report["reasons"]:
+    report = view.report
+    facts: dict[str, object] = {"path": view.path}
+    for name in _FACTS:
+        facts[name.replace("_", " ")] = getattr(report, name)
+    facts["base bytes"] = view.base_bytes
+    facts["journal bytes"] = view.journal_bytes
+    facts["bytes to next base"] = view.bytes_to_compaction
+    for name, value in facts.items():
+        yield f"{name:<22}{'-' if value is None else value}"
+    for reason in report.reasons:
         yield from _reason(reason)
     for name in ("state", "prefix"):
         if name in answer:
             yield f"{name}:"
             yield encode(answer[name])
-    records = answer.get("journal")
-    if isinstance(records, list):
-        yield from _journal(records)
+    if "journal" in answer:
+        yield from _journal(view.records)
 
 
-def _reason(reason: Mapping[str, object]) -> Iterator[str]:
+def _reason(reason: Reason) -> Iterator[str]:
     """Yield one reason in words, with its place."""
-    places = [
-        f"{name.replace('_', ' ')} {reason[name]}"
-        for name in ("where", "line", "offset", "seq", "expected_seq", "op_index")
-        if reason.get(name) is not None
-    ]
-    found = explain(str(reason["code"]))
+    from heaveto.observe.ondisk import reason_place
+
+    found = explain(str(reason.code))
     text = found.text if found else "A reason this version does not know."
-    yield f"{text} ({', '.join([str(reason['code']), *places])})"
+    yield f"{text} ({reason.code}: {reason_place(reason)})"
     if found and found.what_to_do:
         yield f"  {found.what_to_do}"
 
 
-def _journal(records: list[Mapping[str, object]]) -> Iterator[str]:
+def _journal(records: Sequence[JournalLine]) -> Iterator[str]:
     """Yield a table of records."""
     if not records:
         yield "The journal holds no record."
         return
-    names = list(dict.fromkeys(name for row in records for name in row))
-    yield from table(
-        [name.upper() for name in names],
+    rows = [
         [
-            ["-" if row.get(n) is None else str(row[n]) for n in names]
-            for row in records
-        ],
-    )
+            *(str(value) for value in (one.line, one.offset, one.bytes)),
+            one.generation[:8] if one.generation else "-",
+            *(
+                "-" if value is None else clip(plain(value), 40)
+                for value in (one.seq, one.kind, one.id, one.status)
+            ),
+            "-" if one.context_changes is None else str(one.context_changes),
+            one.use,
+            one.code or "-",
+        ]
+        for one in records
+    ]
+    yield from table(_TITLES, rows, right=(0, 1, 2, 4, 8))

@@ -23,10 +23,12 @@ from heaveto.text import age, clip, plain, short_id
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from heaveto.observe.snapshot import RunSummary
+    from heaveto.observe.snapshot import CheckpointView, RunSummary
 
 __all__ = ["ls", "print_list", "wait"]
 
+_JOURNALED = 3
+"""The checkpoint version that has a journal."""
 _SORTS = ("attention", "started", "ended", "name", "state", "done", "home")
 
 
@@ -105,10 +107,35 @@ def list_lines(runs: Sequence[RunSummary], *, now: float) -> list[str]:
             f"{run.nodes.get('completed', 0)}/{run.nodes.get('total', 0)}",
             age(run.ended_at or run.started_at, now),
             run.source,
+            _on_disk(run),
         )
         for run in runs
     ]
-    return table(("STATE", "ID", "NAME", "DONE", "SINCE", "HOME"), rows, right=(3, 4))
+    titles = ("STATE", "ID", "NAME", "DONE", "SINCE", "HOME", "CHECKPOINT")
+    return table(titles, rows, right=(3, 4))
+
+
+def _on_disk(run: RunSummary) -> str:
+    """Return the checkpoint, and the committed generation where a store is kept."""
+    text = _checkpoint(run.checkpoint)
+    return f"{text}, {plain(run.generation_dir)}" if run.generation_dir else text
+
+
+def _checkpoint(unit: CheckpointView | None) -> str:
+    """Return generation prefix, sequence, records since the base, bytes to the next."""
+    if unit is None:
+        return "-"
+    if unit.status == "refused" or unit.version != _JOURNALED:
+        known = f"v{unit.version} " if unit.version else ""
+        return f"{known}{unit.status}"
+    parts = [f"{(unit.generation or '?')[:8]} seq {unit.seq}"]
+    if unit.records_since_base is not None:
+        parts.append(f"+{unit.records_since_base}")
+    if unit.bytes_to_compaction is not None:
+        parts.append(f"{unit.bytes_to_compaction}B to base")
+    if unit.status != "clean":
+        parts.append(unit.status)
+    return ", ".join(parts)
 
 
 async def _watch(scope: Scope, choice: Choice) -> int:

@@ -101,6 +101,8 @@ def _head(detail: RunDetail, now: float) -> Iterator[str]:
     yield f"home        {run.home} ({run.source})"
     yield f"state       {state_line(run, now)}"
     yield f"checkpoint  {_checkpoint(run)}"
+    if run.generation_dir:
+        yield f"engine      {run.generation_dir} (heaveto generations)"
     if run.superseded_by:
         yield f"superseded  by {run.superseded_by}"
     if run.resumed_from:
@@ -133,6 +135,10 @@ def _checkpoint(run: RunSummary) -> str:
         parts.append(f"generation {unit.generation[:8]}")
     if unit.seq is not None:
         parts.append(f"seq {unit.seq}")
+    if unit.records_since_base is not None:
+        parts.append(f"{unit.records_since_base} since the base")
+    if unit.bytes_to_compaction is not None:
+        parts.append(f"{unit.bytes_to_compaction} bytes to the next base")
     parts.append(f"{unit.saved} of {run.nodes.get('total', 0)} saved")
     return ", ".join(parts)
 

@@ -17,6 +17,7 @@ from heaveto.observe.snapshot import CheckpointView
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from heaveto.checkpoint import RecoveryReport
     from heaveto.seal import Seal, UnitIdentity
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "PlanItem",
     "Saved",
     "SavedOutcome",
+    "journal_left",
     "refused",
     "sealed",
     "unread",
@@ -37,6 +39,8 @@ _STATUSES = {
 _TITLE = 200
 _NO_TIME = 2.0**53
 """No time is as late as this; an integer beyond it may not even fit a float."""
+_JOURNAL_LIMIT = 8_388_608
+"""A writer's default; a base is written before a journal grows beyond it."""
 _MATCH_S = 5.0
 """A message without a control id matches a control when its time lies between claim and
 stamp plus this (FORMATS 8)."""
@@ -119,6 +123,8 @@ class Saved:
     saved_at: float | None = None
     files: UnitIdentity = (None, None)
     """Base and journal as they were when this was read of them."""
+    report: RecoveryReport | None = None
+    """What the load found; None where nothing was loaded."""
 
     @property
     def readable(self) -> bool:
@@ -148,12 +154,14 @@ def refused(
 
 def sealed(seal: Seal) -> Saved:
     """Return what a seal tells of a checkpoint whose files are as they were sealed."""
+    journal = seal.files[1] if seal.version == 3 else None
     view = CheckpointView(
         version=seal.version,
         generation=seal.generation,
         seq=seal.seq,
         status="clean",
         records_since_base=seal.records_since_base,
+        bytes_to_compaction=None if journal is None else journal_left(journal[2]),
         saved=seal.saved,
     )
     return Saved(view=view, files=seal.files)
@@ -169,6 +177,11 @@ def unread() -> Saved:
         records_since_base=None,
     )
     return Saved(view=view)
+
+
+def journal_left(used: int) -> int:
+    """Return the bytes that a journal can grow before a writer's next base."""
+    return max(0, _JOURNAL_LIMIT - used)
 
 
 class StateReader:

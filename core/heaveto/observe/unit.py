@@ -17,10 +17,11 @@ Blocking; one owner.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from heaveto.errors import CheckpointRefused
-from heaveto.observe.saved import StateReader, refused
+from heaveto.observe.saved import StateReader, journal_left, refused
 from heaveto.observe.snapshot import CheckpointView
 from heaveto.seal import unit_identity
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from heaveto.observe.saved import Saved
     from heaveto.seal import UnitIdentity
 
-__all__ = ["Unit"]
+__all__ = ["Unit", "bytes_left", "view_of"]
 
 _SETTLED_NS = 50_000_000
 _STANDS_S = 2.0
@@ -42,8 +43,6 @@ _PAUSES = (0.1, 0.2, 0.4)
 """Seconds to wait on a first look, when there is no state before."""
 _PASSING = frozenset({"incoherent_unit", "journal_missing", "base_missing"})
 """Fatal reasons that a writer at work can cause for a moment."""
-_JOURNAL_LIMIT = 8_388_608
-"""A writer's default; a base is written before a journal grows beyond it."""
 
 
 class Unit:
@@ -124,9 +123,20 @@ class Unit:
             loaded = self._follower.poll(live=live)
         except CheckpointRefused as error:
             report: RecoveryReport = error.report  # type: ignore[assignment]
-            return refused(_view(report), _codes(report), found)
-        view, codes = _view(loaded.report), _codes(loaded.report)
-        return self._reader.read(loaded.state, view, reasons=codes, files=found)
+            return replace(
+                refused(view_of(report), _codes(report), found), report=report
+            )
+        report = loaded.report
+        saved = self._reader.read(
+            loaded.state, view_of(report), reasons=_codes(report), files=found
+        )
+        return replace(saved, report=report)
+
+    def close(self) -> None:
+        """Close the files; the next change is loaded anew."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
 
     def _is_settled(self, found: UnitIdentity) -> bool:
         newest = max((max(file[3:5]) for file in found if file is not None), default=0)
@@ -153,16 +163,20 @@ def _codes(report: RecoveryReport) -> tuple[str, ...]:
     return tuple(str(reason.code) for reason in report.reasons)
 
 
-def _view(report: RecoveryReport) -> CheckpointView:
+def bytes_left(report: RecoveryReport) -> int | None:
+    """Return the journal bytes before a writer's next base; None where unknown."""
+    if report.valid_bytes is None or report.status == "refused":
+        return None
+    return journal_left(report.valid_bytes)
+
+
+def view_of(report: RecoveryReport) -> CheckpointView:
     """Return what is shown of a report: its own numbers, also of a refused unit."""
-    left = None
-    if report.valid_bytes is not None:
-        left = max(0, _JOURNAL_LIMIT - report.valid_bytes)
     return CheckpointView(
         version=report.checkpoint_version,
         generation=report.generation,
         seq=report.last_seq,
         status=str(report.status),
         records_since_base=report.applied_records,
-        bytes_to_compaction=left,
+        bytes_to_compaction=bytes_left(report),
     )
