@@ -152,7 +152,7 @@ class Timeline:
         """
         gaps = self._folds(width) if folded else []
         bounds = [self.start, *(edge for gap in gaps for edge in gap), self.end]
-        room = max(1, width - FOLD * len(gaps))
+        room = max(0, width - FOLD * len(gaps) - 1)
         busy = sum(bounds[at + 1] - bounds[at] for at in range(0, len(bounds), 2))
         if self.live:
             bounds[-1] += nice(busy) - busy
@@ -169,10 +169,10 @@ class Timeline:
             else:
                 passed += end - start
                 folds = FOLD * (at // 2)
-                goal = folds + round(room * passed / busy) if busy > 0 else width
-                size = max(0, goal - column)
+                share = passed / busy if busy > 0 else 1.0
+                size = max(0, folds + round(room * share) - column)
             if at == len(bounds) - 2:
-                size = max(1, size)
+                size += 1  # the last moment has a column of its own
             stretches.append(Stretch(start, end, column, size, fold))
             column += size
         return Axis(tuple(stretches), self.start)

@@ -5,7 +5,7 @@ Pure but for :mod:`heaveto_tui.widgets.lineview`, whose entries it makes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.model import OperationStatus as Status
 from heaveto.text import duration
@@ -121,31 +121,40 @@ def _texts(row: OutlineRow) -> tuple[str, ...]:
 _STATUS, _ROLE, _CLOCK, _TIME, _WAITED, _SAVED = 11, 12, 10, 7, 8, 8
 
 
-def _columns(width: int) -> tuple[int, int, int]:
-    """Return the cells of name, start and note."""
+class _Columns(NamedTuple):
+    """The cells of the columns that give way where there is little room."""
+
+    name: int
+    role: int
+    clock: int
+    note: int
+
+
+def _columns(width: int) -> _Columns:
     clock = _CLOCK if width >= 100 else 0
-    fixed = 3 + _STATUS + _ROLE + clock + _TIME + _WAITED + _SAVED + 5
+    role = _ROLE if width >= 72 else 0
+    fixed = 3 + _STATUS + 2 + role + clock + _TIME + _WAITED + 2 + _SAVED
     rest = max(12, width - fixed)
     name = min(rest, max(16, rest // 2))
-    return name, clock, max(0, rest - name)
+    return _Columns(name, role, clock, max(0, rest - name))
 
 
 def table_title(width: int) -> Line:
     """Return the heading of the columns."""
-    name, clock, rest = _columns(width)
+    columns = _columns(width)
     text = "".join(
         (
             "   ",
             pad("STATUS", _STATUS),
-            pad("OPERATION", name),
+            pad("OPERATION", columns.name),
             "  ",
-            pad("ROLE", _ROLE - 1),
-            pad("STARTED", clock),
+            pad("ROLE", columns.role),
+            pad("STARTED", columns.clock),
             pad("TIME", _TIME, right=True),
             pad("WAITED", _WAITED, right=True),
             "  ",
             pad("SAVED", _SAVED),
-            pad("NOTE", rest),
+            pad("NOTE", columns.note),
         )
     )
     return ((text, "text+bold"),)
@@ -178,7 +187,7 @@ def draw_row(
     over = is_over(detail.run)
     face = operation_face(operation)
     saved = saved_face(operation, over=over)
-    name, start, rest = _columns(width)
+    columns = _columns(width)
     stood = waited(operation, ends, now)
     began = DASH
     if operation.started_at is not None:
@@ -191,16 +200,16 @@ def draw_row(
         (face.glyph, face.role),
         (" ", "text"),
         (pad(face.word, _STATUS, mark=look.cut), face.role),
-        (pad(look.plain(operation.name), name, mark=look.cut), "text"),
+        (pad(look.plain(operation.name), columns.name, mark=look.cut), "text"),
         ("! " if operation.stale else "  ", "hold"),
-        (pad(role, _ROLE - 2, mark=look.cut) + " ", "muted"),
-        (pad(began, start), "muted"),
+        (pad(pad(role, columns.role - 1, mark=look.cut), columns.role), "muted"),
+        (pad(began, columns.clock), "muted"),
         (pad(operation_time(operation, now), _TIME, right=True), "text"),
         (pad(wait, _WAITED, right=True), "muted"),
         ("  ", "text"),
         (pad(saved.word, _SAVED), saved.role),
         (
-            look.clip(words, max(0, rest - 1)),
+            look.clip(words, max(0, columns.note - 1)),
             "bad" if operation.status is Status.FAILED else "muted",
         ),
     )
