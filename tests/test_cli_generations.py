@@ -116,3 +116,14 @@ def test_looking_changes_nothing(tmp_path: Path, store: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in store.rglob("*")}
     heaveto(tmp_path, "generations", str(store))
     assert {p: p.stat().st_mtime_ns for p in store.rglob("*")} == before
+
+
+@pytest.mark.parametrize("verb", ["inspect", "generations"])
+@pytest.mark.parametrize(
+    "subject", ["x" * 5000, "/" + "x" * 5000, "a\udcffb", "./\udcff"]
+)
+def test_a_name_that_no_file_can_have(verb: str, subject: str, tmp_path: Path) -> None:
+    done = heaveto(tmp_path, verb, subject, "--json")
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert json.loads(done.stdout)["schema"] == 1

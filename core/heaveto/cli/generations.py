@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import click
 
 from heaveto.cli.exits import Exit
 from heaveto.cli.output import table
-from heaveto.cli.scope import Scope, common_options
+from heaveto.cli.scope import Scope, common_options, is_path
 from heaveto.errors import TargetError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def generations(scope: Scope, subject: str, pair: tuple[str, str] | None) -> int
 
 def _path(scope: Scope, subject: str) -> Path:
     """Return the store that a path or a target names."""
-    if "/" in subject or Path(subject).exists():
+    if is_path(subject):
         path = Path(subject)
     else:
         with scope.observer() as observer:
@@ -66,10 +67,11 @@ def _path(scope: Scope, subject: str) -> Path:
         if detail.run_dir is None:
             raise TargetError(f"the run directory of {detail.run.run_id} is gone")
         path = Path(detail.run_dir)
-        if not (path / _FOLDER).is_dir():
+        if not os.path.isdir(path / _FOLDER):
             raise TargetError(f"run {detail.run.run_id} has no generation store")
     inner = path / _FOLDER
-    return inner if inner.is_dir() and not (path / "current").exists() else path
+    own = os.path.lexists(path / "current")
+    return inner if os.path.isdir(inner) and not own else path
 
 
 def _compare(scope: Scope, path: Path, pair: tuple[str, str]) -> int:

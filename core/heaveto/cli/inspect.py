@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import click
 
 from heaveto.cli.exits import Exit
 from heaveto.cli.output import table
-from heaveto.cli.scope import Scope, common_options
+from heaveto.cli.scope import Scope, common_options, is_path
 from heaveto.cli.words import explain
 from heaveto.errors import TargetError
 from heaveto.text import clip, plain
@@ -105,9 +106,9 @@ def _path(scope: Scope, subject: str) -> Path:
     Raises:
         TargetError: The run has no run directory.
     """
-    if "/" in subject or Path(subject).exists():
+    if is_path(subject):
         path = Path(subject)
-        return path / "checkpoint.json" if path.is_dir() else path
+        return path / "checkpoint.json" if os.path.isdir(path) else path
     with scope.observer() as observer:
         detail = observer.read_run(subject)
     if detail.run_dir is None:

@@ -151,6 +151,11 @@ class Output:
                 }
             )
 
+    def turn_to(self, out: TextIO) -> TextIO:
+        """Print to another stream from now on; return the one before."""
+        before, self._out = self._out, out
+        return before
+
     def flush(self) -> None:
         """Hand everything to the system.
 

@@ -14,8 +14,10 @@ import click
 
 from heaveto.cli.exits import Exit, for_status
 from heaveto.cli.scope import Scope, common_options
+from heaveto.cli.stray import strays_apart
+from heaveto.cli.words import explain
 from heaveto.errors import HeavetoError, UsageError
-from heaveto.model import RunState, RunStatus
+from heaveto.model import OperationStatus, RunState, RunStatus
 from heaveto.text import clip, duration, plain, short_id
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from heaveto.flowfile import Flow
     from heaveto.model import Outcome, Signal
-    from heaveto.observe.snapshot import RunDetail
+    from heaveto.observe.snapshot import Notice, OperationView, RunDetail
     from heaveto.runner import Cause, Finished, Options, Registered, Trouble
     from heaveto.runs import Home
 
@@ -114,7 +116,8 @@ def run(
         _check_text(save)
     scope.output.quiet = quiet
     scope.output.json |= announce
-    loaded = LoadedFlow.load(flow)
+    with strays_apart(scope.output):
+        loaded = LoadedFlow.load(flow)
     command = scope.config().notify if notify is None else notify
     hook = None if command is None else parse_notify(command)
     options = Options(
@@ -132,7 +135,10 @@ def run(
         return describe(scope, loaded, options)
     if detach or console:
         return _start(scope, console=console)
-    return _foreground(scope, loaded, options, hook, announce=announce)
+    if announce:  # its standard output belongs to the parent, then to its log
+        return _foreground(scope, loaded, options, hook, announce=True)
+    with strays_apart(scope.output):
+        return _foreground(scope, loaded, options, hook, announce=False)
 
 
 def _show_graph(scope: Scope, flow: Flow, *, aside: bool) -> None:
@@ -285,10 +291,19 @@ def _report(scope: Scope, home: Home, finished: Finished, progress: Progress) ->
 
 
 def _as_ended(detail: RunDetail, finished: Finished) -> RunDetail:
-    """Return the run as it ended, also where its row could not be told so."""
-    if detail.run.status != RunStatus.RUNNING:
+    """Return the run as it ended, also where the database could not be told so.
+
+    What the database could not take (a full disk, a lock) this process knows: how the
+    run and its operations ended, and what was not saved.
+    """
+    if detail.run.status != RunStatus.RUNNING and not finished.troubles:
         return detail
     verdict = finished.verdict
+    operations = tuple(
+        _operation_as_ended(one, finished.outcomes.get(one.name))
+        for one in detail.operations
+    )
+    words = [str(one.status) for one in operations]
     run = dataclasses.replace(
         detail.run,
         status=verdict.status,
@@ -297,8 +312,52 @@ def _as_ended(detail: RunDetail, finished: Finished) -> RunDetail:
         phase=None,
         alive=False,
         status_source="process",
+        nodes={"total": len(words), **{word: words.count(word) for word in words}},
+        warnings=(*detail.run.warnings, *_troubles(detail, finished)),
     )
-    return dataclasses.replace(detail, run=run)
+    return dataclasses.replace(detail, run=run, operations=operations)
+
+
+_ENDS = {
+    OperationStatus.COMPLETED,
+    OperationStatus.FAILED,
+    OperationStatus.SKIPPED,
+    OperationStatus.CANCELLED,
+}
+
+
+def _operation_as_ended(view: OperationView, outcome: Outcome | None) -> OperationView:
+    """Return an operation as this process saw it end, where no signal says so."""
+    if view.status in _ENDS:
+        return view
+    if outcome is None or outcome.status not in _ENDS:
+        started = view.status == OperationStatus.RUNNING
+        word = OperationStatus.LOST if started else OperationStatus.UNSTARTED
+        return dataclasses.replace(view, status=word, status_source="process")
+    return dataclasses.replace(
+        view,
+        status=outcome.status,
+        status_source="process",
+        executed=True,
+        error_code=outcome.error_code,
+        error_text=outcome.error_text,
+    )
+
+
+def _troubles(detail: RunDetail, finished: Finished) -> Iterator[Notice]:
+    """Yield what was not saved, as far as the row does not say it already."""
+    from heaveto.observe.snapshot import Notice as Warned
+
+    known = {warning.code for warning in detail.run.warnings}
+    for trouble in finished.troubles:
+        if trouble.code not in known:
+            known.add(trouble.code)
+            found = explain(trouble.code)
+            yield Warned(
+                code=trouble.code,
+                text=trouble.text,
+                what_to_do=found.what_to_do if found else "",
+            )
 
 
 def _turn_to_log(run: Registered) -> None:

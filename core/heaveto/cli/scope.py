@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ __all__ = [
     "Scope",
     "account",
     "common_options",
+    "is_path",
     "parse_duration",
     "target_argument",
 ]
@@ -96,6 +98,11 @@ def account() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return ""
+
+
+def is_path(subject: str) -> bool:
+    """Tell whether an argument is a path, not a target (PRODUCT 2, Target)."""
+    return "/" in subject or os.path.lexists(subject)
 
 
 def parse_duration(text: str, option: str) -> float:

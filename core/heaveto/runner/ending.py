@@ -58,7 +58,13 @@ class Ending:
         self._hurry = False
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """Handle the signals on the main thread; return what undoes it."""
+        """Handle the signals on the main thread; return what undoes it.
+
+        A process that was started with SIGCHLD ignored would lose the exit status of
+        every command, so that goes back to its default for good.
+        """
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, cause in _CAUSES.items():
             loop.add_signal_handler(number, self.begin, cause)
 
