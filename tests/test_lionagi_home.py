@@ -406,7 +406,7 @@ def test_a_play_has_the_name_of_its_book(tmp_path: Path) -> None:
     [
         (
             "run.failed.missing_artifact",
-            [{"kind": "missing_artifact", "id": "review.md", "label": "critic"}],
+            [{"kind": "expected_artifact", "id": "review", "label": "review.md"}],
             "the required file review.md is not there",
         ),
         (
@@ -447,10 +447,33 @@ def test_explain_does_not_repeat_a_verdict_that_misleads(
 
 def test_an_escalation_that_worked_is_said(tmp_path: Path) -> None:
     home = make("reactive", tmp_path / "home")
-    change(home, "UPDATE sessions SET status_reason_code = 'run.failed.escalated'")
+    refs = [{"kind": "escalated_operation", "id": "assessor", "label": "assessor"}]
+    change(
+        home,
+        "UPDATE sessions SET status_reason_code = 'run.failed.escalated',"
+        " status_evidence_refs = ?",
+        (json.dumps(refs),),
+    )
     [run] = told(source_of(home))
     text = run["warnings"][0]["text"]
-    assert "asked for help, and its second try worked" in text
+    assert "assessor asked for help, and the second try worked" in text
+
+
+def test_refused_spawns_of_a_completed_run_are_named(tmp_path: Path) -> None:
+    home = make("normal", tmp_path / "home")
+    refs = [
+        {"kind": "refused_spawn", "id": "x", "label": "analyst (max_spawn_exceeded)"}
+    ]
+    change(
+        home,
+        "UPDATE sessions SET status_reason_code = 'run.completed.spawn_refused',"
+        " status_evidence_refs = ?",
+        (json.dumps(refs),),
+    )
+    [run] = told(source_of(home))
+    [warning] = run["warnings"]
+    assert warning["code"] == "spawn_dropped"
+    assert "analyst (max_spawn_exceeded)" in warning["text"]
 
 
 def test_an_end_that_could_not_be_written(tmp_path: Path) -> None:

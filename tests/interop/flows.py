@@ -373,6 +373,48 @@ def test_failed_flow_is_refused_then_retried_with_stale_results(
     assert [one["name"] for one in after["operations"] if one["stale"]] == stale
 
 
+def test_escalation_that_worked_and_file_that_is_missing(
+    world: Callable[[Model], World],
+) -> None:
+    """lionagi calls both runs failed; every operation finished."""
+    help_me = {"reason": "an input is missing", "urgency": "blocked"}
+    here = world(
+        Model(
+            Step("one", "researcher", escalates=help_me),
+            Step("two", "writer", (1,)),
+        )
+    )
+    here.model.open("one", "two")
+    assert here.flow().wait(LIMIT) == 1
+    [run] = here.runs()
+    shown = here.show(run["run_id"])
+    found = words(shown)
+    assert found.pop("researcher") == "escalated"
+    assert set(found.values()) == {"completed"}
+    retry = next(one for one in shown["operations"] if one["origin"] == "retry")
+    writer = next(one for one in shown["operations"] if one["name"] == "writer")
+    assert writer["depends_on"] == [retry["id"]]
+    verdict = warning(shown, "verdict_differs")
+    assert "researcher asked for help, and the second try worked" in verdict
+    code, plan = here.heaveto("resume", run["run_id"], "--dry-run")
+    assert (code, plan["reasons"][0]["code"]) == (1, "spawn_check_6")
+    assert here.li("o", "flow", "--resume", run["run_id"]).returncode == 1
+
+
+def test_required_file_that_is_missing(world: Callable[[Model], World]) -> None:
+    here = world(Model(Step("one", "researcher"), Step("two", "critic", (1,))))
+    here.model.open("one", "two")
+    assert here.flow().wait(LIMIT) == 1
+    [run] = here.runs()
+    shown = here.show(run["run_id"])
+    assert set(words(shown).values()) == {"completed"}
+    assert "review.md is not there" in warning(shown, "verdict_differs")
+
+
+def warning(shown: Any, code: str) -> str:
+    return next(str(one["text"]) for one in shown["warnings"] if one["code"] == code)
+
+
 def test_time_limit_leaves_no_open_lane(world: Callable[[Model], World]) -> None:
     here = world(chain())
     here.model.open("one")

@@ -63,6 +63,8 @@ class Step:
     statuses: list[int] = field(default_factory=lambda: [200])
     """HTTP status by attempt; the last one stays."""
     spawns: dict[str, Any] | None = None
+    escalates: dict[str, Any] | None = None
+    """Asked for in the first answer alone."""
     opened: threading.Event = field(default_factory=threading.Event)
     asked: list[str] = field(default_factory=list)
     """The requests it was named in, whole."""
@@ -123,6 +125,9 @@ class Model:
         reply = f"The answer of {step.name}."
         if step.spawns is not None:
             wish = json.dumps({"spawn_request": step.spawns})
+            reply += f"\n\n```json\n{wish}\n```\n"
+        if step.escalates is not None and attempt == 1:
+            wish = json.dumps({"escalation_request": step.escalates})
             reply += f"\n\n```json\n{wish}\n```\n"
         return status, reply
 

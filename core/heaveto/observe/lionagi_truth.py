@@ -290,6 +290,9 @@ def _about_run(found: RunDetail, known: Known) -> Iterable[Notice]:
         yield notice("li_refuses")
     if isinstance(record.get("persistence_degraded_reason"), str):
         yield notice("persistence_off")
+    refused = [label for kind, _, label in _references(known.row) if kind == _DROPPED]
+    if refused:
+        yield notice("spawn_dropped", f"Spawns were refused: {', '.join(refused)}.")
     ignored = _ignored(known.saved)
     if ignored:
         names = ", ".join(plain(name) for name in ignored)
@@ -297,6 +300,9 @@ def _about_run(found: RunDetail, known: Known) -> Iterable[Notice]:
             "spawn_ignored",
             f"{names} asked for another operation, and lionagi ignored it.",
         )
+
+
+_DROPPED = "refused_spawn"
 
 
 def _is_resumable(found: RunDetail) -> bool:
@@ -365,29 +371,45 @@ def _about_verdict(found: RunDetail, known: Known) -> Iterable[Notice]:
 
 def _evidence(row: SessionRow, operations: Sequence[OperationView]) -> str:
     """Return in words why lionagi calls a run failed whose operations finished."""
+    worked = any(
+        one.origin == Origin.RETRY and one.status == OperationStatus.COMPLETED
+        for one in operations
+    )
     parts = []
-    references = row.status_evidence_refs
-    for entry in references if isinstance(references, list) else ():
-        if isinstance(entry, dict):
-            kind, name = str(entry.get("kind")), plain(str(entry.get("id")))[:80]
-            words = _EVIDENCE.get(kind, plain(kind) + " {}")
-            parts.append(words.replace("{}", name))
-    if row.status_reason_code == "run.failed.escalated":
-        worked = any(
-            one.origin == Origin.RETRY and one.status == OperationStatus.COMPLETED
-            for one in operations
-        )
-        second = ", and its second try worked" if worked else ""
-        parts.insert(0, f"an operation asked for help{second}")
+    for kind, name, label in _references(row):
+        words = _EVIDENCE.get(kind, f"{kind} {{name}}")
+        said = words.replace("{name}", name).replace("{label}", label)
+        if kind == "escalated_operation" and worked:
+            said += ", and the second try worked"
+        parts.append(said)
     return "; ".join(parts) or plain(row.status_reason_code or "none is recorded")
 
 
 _EVIDENCE = {
-    "unroutable_spawn": "a spawn asked for the unknown role {}",
-    "missing_artifact": "the required file {} is not there",
-    "escalated_operation": "{} asked for help",
-    "failed_operation": "{} failed",
+    "unroutable_spawn": "a spawn asked for the unknown role {name}",
+    "expected_artifact": "the required file {label} is not there",
+    "escalated_operation": "{name} asked for help",
+    "failed_operation": "{name} failed",
+    "lost_operation": "{name} came to no result",
+    "artifact_write_error": "an output could not be written ({name})",
+    "gate_rejected_operation": "the gate {name} said no",
+    "refused_spawn": "a spawn was refused: {label}",
+    "finalize_error": "what follows the operations failed ({name})",
 }
+"""Labels may quote an error, so only those that cannot are shown."""
+_SHORT = 80
+
+
+def _references(row: SessionRow) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, id and label of what lionagi names as evidence."""
+    references = row.status_evidence_refs
+    for entry in references if isinstance(references, list) else ():
+        if isinstance(entry, dict):
+            kind, name, label = (
+                plain(str(entry.get(part) or ""))[:_SHORT]
+                for part in ("kind", "id", "label")
+            )
+            yield kind, name, label or name
 
 
 def _about_past(found: RunDetail, known: Known) -> Iterable[Notice]:
