@@ -31,7 +31,7 @@ _RUN_WORDS = {
 }
 
 _OPERATION_WORDS = {
-    OperationStatus.WAITING: "waiting",
+    OperationStatus.WAITING: "queued",
     OperationStatus.COMPLETED: "done",
     OperationStatus.PENDING: "deferred",
     OperationStatus.LOST: "cut off",
