@@ -613,6 +613,11 @@ def test_controls_are_refused_with_a_reason(call: Call, home: Path) -> None:
     bad.write_bytes(b"\xff\xfe")
     assert call("ctl", "msg", run_id, "--file", bad)[0] == 2
     assert call("ctl", "msg", run_id, "--file", "nowhere.txt")[0] == 2
+    long = Path("long.txt")
+    long.write_bytes("é".encode() * 40_000)
+    for endless, why in (("/dev/zero", "text_invalid"), (long, "text_too_long")):
+        code, out, _ = call("ctl", "msg", run_id, "--file", endless, "--json")
+        assert (code, json.loads(out)["error"]["code"]) == (2, why)
     with sqlite3.connect(home / "state.db") as connection:
         assert connection.execute(
             "SELECT count(*) FROM session_controls"

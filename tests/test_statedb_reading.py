@@ -234,7 +234,7 @@ def open_folder() -> Iterator[Path]:
 
 
 READ_AS_NOBODY = """
-import os, sys
+import os, sys, tempfile  # here: nobody may be kept from the library's own folder
 from pathlib import Path
 from heaveto.errors import StateDBError
 from heaveto.statedb import ReadDB

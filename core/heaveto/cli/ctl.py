@@ -13,11 +13,14 @@ from heaveto import controls
 from heaveto.cli.exits import Exit, for_status_query
 from heaveto.cli.output import table
 from heaveto.cli.scope import Scope, account, common_options, target_argument
+from heaveto.controls import MESSAGE_LIMIT
 from heaveto.errors import ControlError, HeavetoError, StateDBError, UsageError
 from heaveto.model import RunStatus, Verb
 from heaveto.text import short_id
 
 if TYPE_CHECKING:
+    from typing import IO
+
     from heaveto.observe.snapshot import ControlView, RunDetail
     from heaveto.statedb import ControlRow
 
@@ -95,15 +98,22 @@ def _text(text: str | None, source: Path | None) -> str:
         raise UsageError("a message is either TEXT or --file F")
     try:
         if source is not None:
-            return source.read_bytes().decode("utf-8")
+            with source.open("rb") as stream:
+                return _bounded(stream)
         if text == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
+            return _bounded(sys.stdin.buffer)
     except OSError as error:
         raise UsageError(f"the message cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError("the message is not UTF-8") from None
     assert text is not None
     return text
+
+
+def _bounded(stream: IO[bytes]) -> str:
+    """Read no more than shows that a text is too long, which its sender then hears."""
+    data = stream.read(MESSAGE_LIMIT + 4)
+    return data.decode("utf-8", "replace" if len(data) > MESSAGE_LIMIT else "strict")
 
 
 def _queue(scope: Scope, target: str, verb: Verb, text: str | None = None) -> int:
