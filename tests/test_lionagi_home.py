@@ -388,6 +388,36 @@ def test_sessions_that_another_program_runs(tmp_path: Path) -> None:
     assert [one["nodes"] for one in runs.values()][1:] == [{"total": 0}] * 4
 
 
+def test_run_that_only_its_directory_knows(tmp_path: Path) -> None:
+    """What an agent leaves whose database could not be written."""
+    home = make("normal", tmp_path / "home")
+    folder = home.runs / "20261129T180000-abcdef"
+    folder.mkdir()
+    record = {
+        "run_id": folder.name,
+        "status": "running",
+        "branch_id": "b",
+        "invocation_kind": "agent",
+        "agent_name": "scout",
+        "started_at": 1795968000.0,
+        "persistence_degraded_reason": "the database is locked",
+        "pid": 4242,
+        "pid_create_time": 1795967999.5,
+    }
+    (folder / "run.json").write_text(json.dumps(record))
+    os.utime(folder, (1.0, 1.0))
+
+    def only(machine: Vm) -> dict[str, Any]:
+        found = told(source_of(home, machine=machine))
+        return next(one for one in found if one["run_id"] == folder.name)
+
+    alive = only(Vm({4242: 1795967999.5}))
+    assert (alive["alive"], alive["name"]) == (True, "scout")
+    assert {"persistence_off", "row_missing"} <= set(codes(alive))
+    dead = only(Vm({4242: 1795968999.0}))
+    assert (dead["alive"], dead["state"]) == (False, "dead")
+
+
 def test_a_play_has_the_name_of_its_book(tmp_path: Path) -> None:
     home = make("normal", tmp_path / "home")
     change(

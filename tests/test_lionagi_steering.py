@@ -112,7 +112,7 @@ def test_a_message_keeps_its_text(tmp_path: Path, capsys: Any) -> None:
             {"drains_controls": True},
             ("pause",),
             "unsupported_kind",
-            "boundary",
+            "a message reaches it",
         ),
         (
             "UPDATE sessions SET invocation_kind = 'agent'",
@@ -121,7 +121,7 @@ def test_a_message_keeps_its_text(tmp_path: Path, capsys: Any) -> None:
             "no_consumer",
             "",
         ),
-        ("", {"pid_create_time": 1.0}, ("pause",), "dead_run", "gone"),
+        ("", {"pid_create_time": 1.0}, ("pause",), "dead_run", "li o flow --resume"),
         ("", {"pid": 2**30}, ("pause",), "dead_run", "gone"),
     ],
 )

@@ -138,7 +138,9 @@ def enqueue(
             " process",
             code="unsupported_kind",
         )
-    warnings = _check_alive((alive or judge_session)(home, session))
+    warnings = _check_alive(
+        (alive or judge_session)(home, session), _way_on(home, session)
+    )
     if home.source == "lionagi" and (schema.version or 0) > _LIONAGI_VERSION:
         warnings += (
             f"the home is of a newer lionagi (database version {schema.version}, known"
@@ -229,7 +231,8 @@ def _check_admission(session: SessionRow, verb: Verb) -> None:
         return
     if kind not in _STEERABLE:
         raise ControlError(
-            f"a run of kind {plain(kind or 'unknown')} has no consumer for {verb}",
+            f"a run of kind {plain(kind or 'unknown')} has no consumer for {verb};"
+            " flows and plays have one, and agents take messages",
             code="unsupported_kind",
         )
     if session.poller not in ("pending", "active"):
@@ -245,7 +248,8 @@ def _check_agent(session: SessionRow, verb: Verb) -> None:
     """Say why an agent session takes no such control (SPEC A-33, A-34)."""
     if verb is not Verb.MESSAGE:
         raise ControlError(
-            f"an agent session has no boundary at which it could {verb}",
+            f"an agent session has no boundary at which it could {verb}; a message"
+            " reaches it when its turn ends",
             code="unsupported_kind",
         )
     if session.run_id is None or not session.node_metadata.get("drains_controls"):
@@ -254,10 +258,17 @@ def _check_agent(session: SessionRow, verb: Verb) -> None:
         )
 
 
-def _check_alive(found: Liveness) -> tuple[str, ...]:
+def _way_on(home: Home, session: SessionRow) -> str:
+    """Return what to do about a dead run instead of steering it."""
+    if home.source != "lionagi" or session.run_id is None:
+        return ""
+    return f"; li o flow --resume {plain(session.run_id)} continues what was saved"
+
+
+def _check_alive(found: Liveness, way_on: str) -> tuple[str, ...]:
     """Refuse a dead run; warn when it cannot be told (PRODUCT 6.3)."""
     if found.alive is False:
-        raise ControlError(f"the run is dead: {found.why}", code="dead_run")
+        raise ControlError(f"the run is dead: {found.why}{way_on}", code="dead_run")
     if found.alive is None:
         return (f"it cannot be told whether the run is alive: {found.why}",)
     return ()

@@ -324,8 +324,19 @@ class Roster:
             started_at=record.started_at,
             ended_at=record.ended_at,
             artifacts_path=record.artifact_root,
-            node_metadata={"resumed_from": record.resumed_from},
+            invocation_kind=_text(record.extra.get("invocation_kind")),
+            agent_name=_text(record.extra.get("agent_name")),
+            # lionagi notes the process here when its database cannot be written.
+            node_metadata={
+                "resumed_from": record.resumed_from,
+                "pid": record.extra.get("pid"),
+                "pid_create_time": record.extra.get("pid_create_time"),
+            },
         )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _file(path: Path) -> tuple[int, int] | None:
