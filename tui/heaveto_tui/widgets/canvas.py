@@ -146,7 +146,15 @@ class Canvas(PictureView):
         if self.drawing is None:
             self.repaint()
         if not self._at_work:
-            self._start(wanted, plan)
+            self._at_work = True
+            # What is shown meanwhile is drawn first: the thread would slow it down.
+            self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        if self._wanted is None or self._next is None:
+            self._at_work = False
+        else:
+            self._start(self._wanted, self._next)
 
     def _start(self, wanted: Hashable, plan: Plan) -> None:
         self._at_work = True
@@ -156,6 +164,7 @@ class Canvas(PictureView):
             result: Drawing | Exception
             try:
                 result = self._laid_out(plan, direction)
+                result.spans(0)  # what lies in which row is found here, too
             except Exception as error:
                 result = error
             with contextlib.suppress(RuntimeError):  # the console has been left

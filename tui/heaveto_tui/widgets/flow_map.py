@@ -83,8 +83,10 @@ class FlowMap(FlowView):
             cursor: The chosen one.
             frame: First and last step that the canvas shows.
         """
-        self._grid, self._states, self._frame = grid, states, frame
-        self.cursor = cursor
+        shown = (grid, states, frame, cursor)
+        if shown == (self._grid, self._states, self._frame, self.cursor):
+            return
+        self._grid, self._states, self._frame, self.cursor = shown
         self._keep_in_view()
         self.repaint()
 
@@ -154,9 +156,13 @@ class FlowMap(FlowView):
         if row > depth:
             return EMPTY
         y = self.y + row - _FIRST
-        parts: list[tuple[str, str]] = [(" ", "text")]
+        parts: list[tuple[str, str]] = [(" ", "muted")]
         for x in range(self.x, min(self.x + self.columns, len(self._grid))):
-            parts += self._mark(x, y)
+            for sign, role in self._mark(x, y):
+                if parts[-1][1] == role or sign == " ":
+                    parts[-1] = (parts[-1][0] + sign, parts[-1][1])
+                else:
+                    parts.append((sign, role))
         if self._frame is not None and self._frame[1] == len(self._grid) - 1:
             parts.append(("│", "muted"))
         return tuple(parts)
@@ -168,7 +174,7 @@ class FlowMap(FlowView):
         if frame is not None and x in (frame[0], frame[1] + 1):
             before = "│"
         if y >= len(column):
-            return [(before, "muted"), (" ", "text")]
+            return [(before, "muted"), (" ", "muted")]
         state = self._states.get(column[y], _NO_STATE)
         glyph = state.glyph
         if state.mark == "!" and glyph == "●":

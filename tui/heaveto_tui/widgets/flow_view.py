@@ -106,6 +106,8 @@ class PictureView(FlowView):
         self.words = ""
         self._states: Mapping[str, State] = {}
         self._lit: dict[int, list[tuple[int, int]]] = {}
+        self._cut: tuple[object, int, int] = (None, 0, 0)
+        self._spans: dict[int, list[Span]] = {}
 
     # --- what is shown
 
@@ -292,11 +294,22 @@ class PictureView(FlowView):
             return EMPTY
         parts: list[tuple[str, str]] = []
         at = self.x
-        for span in drawing.spans(y, self.x, self.x + width):
+        for span in self._spans_of(drawing, y, width):
             parts.append((" " * (span.x - at), "text"))
             parts += self._span(drawing, span, y)
             at = span.x + cell_width(span.text)
         return tuple(part for part in parts if part[0])
+
+    def _spans_of(self, drawing: Drawing, y: int, width: int) -> list[Span]:
+        """Return the part of a row that is in view, cut once while nothing moves."""
+        cut = (drawing, self.x, width)
+        if cut != self._cut:
+            self._cut = cut
+            self._spans = {}
+        found = self._spans.get(y)
+        if found is None:
+            found = self._spans[y] = drawing.spans(y, self.x, self.x + width)
+        return found
 
     def _span(self, drawing: Drawing, span: Span, y: int) -> list[tuple[str, str]]:
         chosen = span.id == self.cursor
