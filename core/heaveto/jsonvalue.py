@@ -26,6 +26,7 @@ and safe in any thread. Cost: finding out what changed reads every leaf of a val
 
 from __future__ import annotations
 
+import functools
 import json
 from itertools import chain
 from json.encoder import encode_basestring_ascii
@@ -309,10 +310,11 @@ def _flat_object(value: dict[str, Frozen]) -> bytes | None:
     """Encode an object of texts and nulls, as most entries are, in the fewest steps."""
     parts = []
     for name, item in value.items():
+        member = _member(name) if len(name) < _WORD else _text(name)
         if type(item) is str and len(item) < _PIECE:
-            parts.append(b"%b:%b" % (_text(name), _text(item)))
+            parts.append(b"%b:%b" % (member, _text(item)))
         elif item is None:
-            parts.append(b"%b:null" % _text(name))
+            parts.append(b"%b:null" % member)
         else:
             return None
     return b"{%b}" % b",".join(parts)
@@ -325,6 +327,10 @@ def _text(text: str) -> bytes:
         if not raw.translate(None, _UNESCAPED):
             return b'"%b"' % raw
     return encode_basestring_ascii(text).encode("ascii")
+
+
+_member = functools.lru_cache(maxsize=256)(_text)
+"""Member names, of which entries have a dozen."""
 
 
 def pieces(value: Json | Frozen) -> Iterator[bytes]:

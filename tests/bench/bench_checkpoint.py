@@ -369,7 +369,7 @@ async def test_w5_acknowledgements(
     tmp_path: Path, callers: int, limits: Any, bound: float
 ) -> None:
     response, n = "r" * KIB, 2000
-    ratios = []
+    rates: list[tuple[float, float]] = []
     for repetition in range(7):
         folder = tmp_path / str(repetition)
         one = Appender(folder / "a")
@@ -389,14 +389,16 @@ async def test_w5_acknowledgements(
             )
             cpu = time.thread_time() - cpu
         plain = raw(folder / "r", 300)
-        ratios.append(ours / base)
+        rates.append((ours, base))
         say(
             f"writer {ours:8,.0f}  appender {base:8,.0f}  raw {plain:6,.0f} acks/s; "
             f"{ours / base:.2f} x appender, {ours / plain:.2f} x raw; "
             f"loop CPU {cpu / n * 1e6:.0f} us an ack"
         )
-    say(f"best {max(ratios):.2f}, median {sorted(ratios)[3]:.2f}")
-    assert max(ratios) >= bound
+    best = max(ours for ours, _ in rates) / max(base for _, base in rates)
+    median = sorted(ours / base for ours, base in rates)[3]
+    say(f"best of seven beside the best: {best:.2f}; median of the pairs {median:.2f}")
+    assert max(best, median) >= bound
 
 
 # --- W3: detection
