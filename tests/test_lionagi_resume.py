@@ -375,6 +375,29 @@ def test_a_plan_that_lionagi_cannot_read_is_refused() -> None:
     assert "node_id" in reason.text
 
 
+@pytest.mark.parametrize("places", [3, "0", [7], [-1], ["0"], {"a": 1}])
+def test_dependencies_that_lead_nowhere_are_refused(places: object) -> None:
+    plan = [{**PLAN[0], "dep_indices": places}]
+    assert [one.code for one in predict(state_of(plan=plan)).reasons] == [
+        "checkpoint_refused"
+    ]
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", [], {}, True, ["a"], {"a": 1}])
+def test_members_of_any_type_are_no_crash(odd: Any) -> None:
+    for name in SPAWN:
+        entry = {**SPAWN, name: odd}
+        for status in ("completed", "failed"):
+            for retry in (False, True):
+                state = state_of({"a": status}, [entry, {**SPAWN, "node_id": "n9"}])
+                predict(state, retry_failed=retry)
+    for name in PLAN[0]:
+        predict(state_of({"a": "failed"}, plan=[{**PLAN[0], name: odd}, PLAN[1]]))
+    state = state_of({"a": "completed"}, timeout=odd)
+    state["ops"]["a"]["status"] = odd
+    predict(state).as_dict()
+
+
 def test_the_recorded_limit_is_used_again() -> None:
     plan = predict(state_of({"a": "completed"}, timeout=30))
     assert plan.effective_config["timeout"] == 30

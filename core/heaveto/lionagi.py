@@ -178,6 +178,14 @@ def _check_plan(plan: Sequence[Entry]) -> tuple[ResumeReason, ...]:
     )
 
 
+def _places(entry: Entry) -> list[int] | None:
+    """Return which entries of the plan one depends on; None when it does not say so."""
+    found = entry.get("dep_indices") or []
+    if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
+        return None
+    return found
+
+
 def _plan_faults(entry: Entry, size: int) -> list[str]:
     """Return what keeps lionagi from taking an entry of the plan."""
     faults = []
@@ -189,8 +197,8 @@ def _plan_faults(entry: Entry, size: int) -> list[str]:
         for name in ("agent_id", "task", "assignee")
         if not isinstance(entry.get(name), str)
     ]
-    places = entry.get("dep_indices") or []
-    if not all(isinstance(place, int) and 0 <= place < size for place in places):
+    places = _places(entry)
+    if places is None or not all(0 <= place < size for place in places):
         faults.append("depends on an entry that is not there")
     return faults
 
@@ -250,8 +258,8 @@ def _stale(plan: Sequence[Entry], ops: Mapping[str, Entry]) -> frozenset[str]:
     names = [str(entry.get("agent_id")) for entry in plan]
     tails: dict[str, list[str]] = {}
     for name, entry in zip(names, plan, strict=True):
-        for place in entry.get("dep_indices") or ():
-            if isinstance(place, int) and 0 <= place < len(names):
+        for place in _places(entry) or ():
+            if 0 <= place < len(names):
                 tails.setdefault(names[place], []).append(name)
     open_ = [name for name in names if ops.get(name, {}).get("status") == "failed"]
     found: set[str] = set()

@@ -199,7 +199,7 @@ def check_spawned(
         return status in ("completed", "failed")
 
     def parent_holds(entry: Entry) -> bool:
-        parent = entry.get("parent_id")
+        parent = _parent(entry)
         return not parent or parent in listed or parents.get(parent, False)
 
     def role_lost(entry: Entry) -> bool:
@@ -251,10 +251,10 @@ def drop_under(
     dropped: list[Entry] = []
     kept = list(spawned)
     while True:
-        found = [entry for entry in kept if entry.get("parent_id") in gone]
+        found = [entry for entry in kept if _parent(entry) in gone]
         if not found:
             return tuple(kept), tuple(dropped)
-        kept = [entry for entry in kept if entry.get("parent_id") not in gone]
+        kept = [entry for entry in kept if _parent(entry) not in gone]
         gone.update(node_id(entry) for entry in found)
         dropped.extend(found)
 
@@ -263,6 +263,14 @@ def node_id(entry: Entry) -> str:
     """Return the id of a spawned entry, ``?`` where it has none."""
     found = entry.get("node_id")
     return found if isinstance(found, str) and found else "?"
+
+
+def _parent(entry: Entry) -> str | None:
+    """Return the parent of a spawned entry; what is no id is one that nobody has."""
+    found = entry.get("parent_id")
+    if not found:
+        return None
+    return found if isinstance(found, str) else "(no id)"
 
 
 def node_name(entry: Entry) -> str:
