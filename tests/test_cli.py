@@ -198,6 +198,7 @@ def test_homes_repeat_and_are_opened_once_each(tmp_path: Path) -> None:
         (RunError("x"), "close", 2),
         (ControlError("x"), "ctl", 2),
         (HomeError("x"), "ls", 78),
+        (HomeError("x"), "ctl", 2),
         (StateDBError("x"), "ls", 78),
         (StateDBError("x"), "run", 78),
         (StateDBError("x"), "ctl", 2),

@@ -39,7 +39,7 @@ class Exit(IntEnum):
 
 
 CONTROL_VERBS = frozenset({"ctl"})
-"""Verbs for which an unusable database is a refusal, not an unusable environment."""
+"""Verbs for which an unusable home or database is a refusal, like any other."""
 
 _OF_STATUS = {
     RunStatus.COMPLETED: Exit.OK,
@@ -78,10 +78,9 @@ def for_error(error: HeavetoError, verb: str | None) -> Exit:
         error: What was raised.
         verb: The first word of the command line after the options.
     """
-    if isinstance(error, HomeError) or error.code == "worker_unusable":
-        return Exit.UNUSABLE
+    unusable = isinstance(error, HomeError | StateDBError)
+    if unusable or error.code == "worker_unusable":
+        return Exit.REFUSED if verb in CONTROL_VERBS else Exit.UNUSABLE
     if isinstance(error, CheckpointError | FlowResumeError):
         return Exit.FAILED
-    if isinstance(error, StateDBError):
-        return Exit.REFUSED if verb in CONTROL_VERBS else Exit.UNUSABLE
     return Exit.REFUSED
