@@ -1,8 +1,8 @@
 """A program in a pseudo-terminal, and what a terminal would show of it.
 
 :class:`Screen` understands what the console writes: text, cursor moves, erasing, colour
-and mode sequences; everything else it meets is kept in :attr:`Screen.strange`, so that a
-test notices a sequence that should not have come through.
+and mode sequences; everything else is kept in :attr:`Screen.strange`, so that a test
+notices a sequence that should not have come through.
 """
 
 from __future__ import annotations

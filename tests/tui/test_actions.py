@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
-from harness.consoles import make_app
+from harness.consoles import console, make_app
 from harness.worlds import Scripted, world
 from heaveto.cli.app import VERBS, LazyGroup
+from heaveto.config import Config
+from heaveto.errors import HomeError
 from heaveto_tui.actions import (
     ACTIONS,
     KEYSETS,
     PLACES,
     action,
     actions_at,
+    as_markdown,
+    check_keymap,
     keys_of,
     twin,
 )
 from heaveto_tui.app import PERFORM
 from heaveto_tui.availability import CHECKS
+from heaveto_tui.launch import choose_keys
 from heaveto_tui.screens.controls import ControlsScreen
 from heaveto_tui.screens.operation import OperationScreen
 from heaveto_tui.screens.run import RunScreen
@@ -143,3 +150,50 @@ async def test_read_only_binds_nothing_that_changes() -> None:
             assert not {"p", "r", "m", "x", "X", "A", "C"} & set(
                 screen._bindings.key_to_bindings
             )
+
+
+DOC = Path(__file__).parents[2] / "core" / "docs" / "console.md"
+
+
+def test_the_documentation_holds_the_table() -> None:
+    text = DOC.read_text(encoding="utf-8")
+    before, _, rest = text.partition("<!-- actions -->\n")
+    shown, _, after = rest.partition("\n<!-- /actions -->")
+    if os.environ.get("UPDATE_PICTURES") == "1":
+        DOC.write_text(
+            f"{before}<!-- actions -->\n{as_markdown()}\n<!-- /actions -->{after}",
+            encoding="utf-8",
+        )
+        return
+    assert shown == as_markdown()
+
+
+def test_single_keys_replace_the_usual_ones() -> None:
+    assert keys_of("ctl.pause", "default", {"ctl.pause": "f5"}) == ("f5",)
+    assert check_keymap({"ctl.pause": "f5"}) is None
+    assert check_keymap({"ctl.nope": "f5"}) == "no action is called ctl.nope"
+    clash = check_keymap({"ctl.pause": "x"})
+    assert clash is not None
+    assert "x is the key of" in clash
+
+
+async def test_a_key_of_the_settings_works_and_is_shown() -> None:
+    async with console(keymap={"nav.find": ";", "go.help": "f1"}) as at:
+        assert "; find" in at.rows()[-1]
+        await at.press(";")
+        await at.type("night")
+        assert "find: night" in at.text()
+        await at.press("escape", "f1")
+        assert at.on_top == "Help"
+
+
+def test_settings_that_cannot_be_stop_the_start() -> None:
+    for keys in ("emacs", {"ctl.nope": "a"}, {"ctl.pause": "x"}):
+        config = Config(path=Path("/c.toml"), keys=keys)
+        with pytest.raises(HomeError, match=r"/c\.toml: keys: "):
+            choose_keys(config)
+    assert choose_keys(Config(keys="vim")) == ("vim", {})
+    assert choose_keys(Config(keys={"ctl.pause": "f5"})) == (
+        "default",
+        {"ctl.pause": "f5"},
+    )

@@ -75,7 +75,7 @@ def test_a_box_is_as_wide_as_it_says() -> None:
 
 def test_every_sign_has_an_ascii_twin() -> None:
     look = Look(ascii_only=True)
-    signs = "▼→←★╭─╮╰╯│“”·•┃▌└├†◐◑●○◦□✗▲◊⊘⊗◷◌‖¦" + DASH + CRUMB
+    signs = "▼→←★╭─╮╰╯│“”·•┃▌└├†◐◑●○□✗▲◊⊘⊗◷◌‖¦" + DASH + CRUMB
     spelled = line_text(look.spelled(((signs, "text"),)))
     assert spelled.isascii()
     assert len(spelled) == len(signs)

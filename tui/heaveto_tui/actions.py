@@ -13,10 +13,11 @@ Pure: no drawing library, no I/O.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "ACTIONS",
@@ -25,6 +26,8 @@ __all__ = [
     "KeySet",
     "action",
     "actions_at",
+    "as_markdown",
+    "check_keymap",
     "key_name",
     "keys_of",
     "twin",
@@ -475,8 +478,20 @@ def key_name(key: str, *, enter: str = "↵") -> str:
     return _KEY_NAMES.get(key, key)
 
 
-def keys_of(name: str, keyset: KeySet = "default") -> tuple[str, ...]:
-    """Return the keys of an action; tmux holds Esc back, so its set shows Backspace."""
+def keys_of(
+    name: str,
+    keyset: KeySet = "default",
+    keymap: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """Return the keys of an action.
+
+    Args:
+        name: The action's id.
+        keyset: The set in use; tmux holds Esc back, so its set shows Backspace first.
+        keymap: Single keys by the ids of their actions; they replace the usual ones.
+    """
+    if name in keymap:
+        return (keymap[name],)
     keys = _BY_ID[name].keys
     if keyset == "tmux":
         if name == "nav.back":
@@ -484,6 +499,24 @@ def keys_of(name: str, keyset: KeySet = "default") -> tuple[str, ...]:
         if name == "app.suspend":
             return ()
     return keys
+
+
+def check_keymap(keymap: Mapping[str, str]) -> str | None:
+    """Return what is wrong with a key map, or None.
+
+    An id has to be one of the table's, and no two actions of one place may share a key.
+    """
+    for name in keymap:
+        if name not in _BY_ID:
+            return f"no action is called {name}"
+    for place in PLACES:
+        taken: dict[str, str] = {}
+        for each in actions_at(place):
+            for key in keys_of(each.id, "default", keymap):
+                if key in taken:
+                    return f"{each.id}: {key} is the key of {taken[key]}"
+                taken[key] = each.id
+    return None
 
 
 def twin(name: str, words: dict[str, str], prefix: Iterable[str] = ()) -> str | None:
@@ -501,3 +534,21 @@ def twin(name: str, words: dict[str, str], prefix: Iterable[str] = ()) -> str | 
         line = line.replace(f"{{{member}}}", value)
     options = " ".join(prefix)
     return line.replace("heaveto ", f"heaveto {options} ", 1) if options else line
+
+
+def as_markdown() -> str:
+    """Return the table as the documentation shows it."""
+    rows = [
+        "| key | action | where | does | command line | asks |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    asks = {"none": "", "ask": "Enter", "type": "4 characters of the id, Enter"}
+    for each in ACTIONS:
+        keys = " ".join(f"`{key_name(key, enter='Enter')}`" for key in each.keys)
+        where = "all" if each.places == _ALL else ", ".join(sorted(each.places))
+        line = (each.twin or "").replace("{id}", "ID").replace("{control}", "CONTROL")
+        rows.append(
+            f"| {keys} | `{each.id}` | {where} | {each.does} |"
+            f" {f'`{line}`' if line else ''} | {asks[each.danger]} |"
+        )
+    return "\n".join(rows)

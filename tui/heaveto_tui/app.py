@@ -215,7 +215,8 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self.store.sources = message.sources
         age = self.store.data_age(self.settings.now())
         stale = age is not None and age > STALE_S
-        if stale != self._stale or stale:
+        older = self.store.grow_older(self.settings.now())
+        if stale != self._stale or stale or older:
             self._stale = stale
             self.soon()
 

@@ -15,13 +15,13 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from heaveto.errors import HeavetoError, UsageError
+from heaveto.errors import HeavetoError, HomeError, UsageError
 from heaveto.homes import resolve_homes
 from heaveto.observe import Observer
 from heaveto.observe.attention import is_live
 from heaveto.targets import resolve_target
 from heaveto.text import short_id
-from heaveto_tui.actions import KEYSETS
+from heaveto_tui.actions import KEYSETS, check_keymap
 from heaveto_tui.app import HeavetoApp
 from heaveto_tui.driver import TerminalDriver
 from heaveto_tui.lines import Look
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from heaveto.cli.console import ConsoleOptions
+    from heaveto.config import Config
     from heaveto_tui.actions import KeySet
     from heaveto_tui.theme import Palette
 
-__all__ = ["choose_look", "choose_palette", "launch"]
+__all__ = ["choose_keys", "choose_look", "choose_palette", "launch"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 _STDOUT = 1
@@ -67,9 +68,9 @@ def launch(options: ConsoleOptions) -> int:
         0, 128+n after a signal, 70 after a defect, 78 when a home cannot be read.
 
     Raises:
-        UsageError: An unknown theme or key set.
+        UsageError: An unknown theme.
+        HomeError: The settings name a key set or an action that is not there.
         TargetError: The run that was asked for is not there.
-        HomeError: A home is none.
     """
     environ = os.environ
     config = options.config
@@ -77,6 +78,7 @@ def launch(options: ConsoleOptions) -> int:
     palette = choose_palette(options.theme or config.theme, options.no_color, environ)
     if palette.name == "none":
         environ["NO_COLOR"] = "1"
+    keyset, keymap = choose_keys(config)
     homes = tuple(str(home.path) for home in options.homes)
     usual: tuple[str, ...] = ()
     with contextlib.suppress(HeavetoError):
@@ -93,7 +95,8 @@ def launch(options: ConsoleOptions) -> int:
             read_only=options.read_only,
             motion=config.motion,
             mouse=config.mouse,
-            keyset=_keyset(config.keys),
+            keyset=keyset,
+            keymap=keymap,
             demo=options.demo,
         ),
     )
@@ -184,15 +187,24 @@ def choose_palette(
     return PALETTES[name]
 
 
-def _keyset(keys: str | Mapping[str, str]) -> KeySet:
-    """Return the key set of the settings.
+def choose_keys(config: Config) -> tuple[KeySet, Mapping[str, str]]:
+    """Return the key set and the single keys of the settings.
 
     Raises:
-        UsageError: No key set has that name.
+        HomeError: ``config_invalid``: a set or an action that is not there, or one key
+            for two actions.
     """
-    if not isinstance(keys, str):
-        return "default"
+    if not isinstance(config.keys, str):
+        wrong = check_keymap(config.keys)
+        if wrong is not None:
+            raise _invalid(config, wrong)
+        return "default", config.keys
     for known in KEYSETS:
-        if keys == known:
-            return known
-    raise UsageError(f"no key set is called {keys}; there are {', '.join(KEYSETS)}")
+        if config.keys == known:
+            return known, {}
+    sets = ", ".join(KEYSETS)
+    raise _invalid(config, f"no key set is called {config.keys}; there are {sets}")
+
+
+def _invalid(config: Config, why: str) -> HomeError:
+    return HomeError(f"{config.path}: keys: {why}", code="config_invalid")

@@ -83,7 +83,7 @@ _SUPERSEDED = ("→", "muted")
 
 _OPERATION_SIGNS: dict[OperationStatus, tuple[str, str]] = {
     OperationStatus.WAITING: ("○", "muted"),
-    OperationStatus.QUEUED: ("◦", "muted"),
+    OperationStatus.QUEUED: ("○", "muted"),
     OperationStatus.PAUSED: ("‖", "hold"),
     OperationStatus.RUNNING: ("◐", "live"),
     OperationStatus.COMPLETED: ("●", "good"),

@@ -14,12 +14,21 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from heaveto.model import RunState
 from heaveto.observe.attention import Group
 from heaveto.text import short_id
+from heaveto_tui.actions import keys_of
 from heaveto_tui.widgets.run_table import SORT_ORDER, Seat, run_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import (
+        Callable,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from heaveto.observe.snapshot import ControlView, HomeView, RunDetail, RunSummary
     from heaveto_tui.actions import KeySet
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Draft", "Settings", "Store", "home_option"]
 
+_HELD = frozenset({RunState.PAUSED, RunState.PAUSING})
 _DETAILS = 48
 """Runs kept whole; a detail is read again when it is asked for."""
 _TEXTS = 16
@@ -42,6 +52,7 @@ class Settings:
         motion: Clocks of running rows go.
         mouse: The mouse works.
         keyset: Which keys are added to the default ones.
+        keymap: Single keys by the ids of their actions.
         demo: The runs of this home belong to a demo and end with it.
         now: Epoch seconds.
         monotonic: Seconds that no clock change moves.
@@ -52,10 +63,15 @@ class Settings:
     motion: bool = True
     mouse: bool = True
     keyset: KeySet = "default"
+    keymap: Mapping[str, str] = field(default_factory=dict)
     demo: bool = False
     now: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     user_home: str = field(default_factory=lambda: os.path.expanduser("~"))
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """Return the keys of an action, as they are set here."""
+        return keys_of(name, self.keyset, self.keymap)
 
 
 @dataclass(slots=True)
@@ -150,7 +166,28 @@ class Store:
     @property
     def needs(self) -> int:
         """How many runs need somebody."""
-        return sum(seat.place.group is Group.NEEDS for seat in self._runs.values())
+        return sum(
+            seat.place.group is Group.NEEDS and not seat.idle
+            for seat in self._runs.values()
+        )
+
+    def grow_older(self, now: float) -> bool:
+        """Rank held runs anew: a pause that lasts needs somebody.
+
+        Returns:
+            Whether any of them stands elsewhere than before.
+        """
+        changed = False
+        for seat in self._runs.values():
+            if seat.run.state in _HELD and seat.rank_at(now):
+                changed = True
+        self.version += changed
+        return changed
+
+    def checked_at(self, run: RunSummary) -> float:
+        """Return when the state of a run was last known to be what is shown."""
+        read = (each.read_at for each in self.sources if each.path == run.home)
+        return max(run.observed_at, next(read, None) or 0.0)
 
     def successor(self, run: RunSummary | None) -> RunSummary | None:
         """Return the run that took over from another one."""

@@ -67,8 +67,14 @@ def ago(seconds: float) -> str:
     return f"{whole}s"
 
 
-def state_line(run: RunSummary, now: float) -> str:
-    """Return ``word since (source age, process)``: no state without its source."""
+def state_line(run: RunSummary, now: float, checked_at: float | None = None) -> str:
+    """Return ``word since (source age, process)``: no state without its source.
+
+    Args:
+        run: The run.
+        now: Epoch seconds.
+        checked_at: When its home was last read; None is when it was last told.
+    """
     word = run_face(run).word
     span = ""
     if is_live(run) and run.started_at is not None:
@@ -76,7 +82,7 @@ def state_line(run: RunSummary, now: float) -> str:
     elif run.started_at is not None and run.ended_at is not None:
         span = f" {duration(run.ended_at - run.started_at)}"
     source = SOURCE_WORDS.get(run.status_source, run.status_source)
-    age = ago(now - run.observed_at)
+    age = ago(now - max(run.observed_at, checked_at or 0.0))
     alive = {
         True: "process alive",
         False: "process ended",
@@ -198,10 +204,13 @@ def run_sentence(run: RunSummary, detail: RunDetail | None, now: float) -> list[
     running = run.nodes.get("running", 0)
     match run.state:
         case RunState.DEAD:
-            return [
-                "Its process is gone; the row still says running.",
-                "Close it with C, or recover what it saved.",
-            ]
+            short = short_id(run.session_id or run.run_id)
+            way = (
+                f"What it saved can be resumed: heaveto resume {short}. C ends its row."
+                if run.source == "heaveto"
+                else f"What it saved can be resumed: li o flow --resume {short}."
+            )
+            return ["Its process is gone; the row still says running.", way]
         case RunState.PAUSING:
             return [
                 f"The pause is in place. {plural(running, 'operation')} still "

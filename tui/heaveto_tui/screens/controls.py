@@ -73,7 +73,14 @@ class ControlsScreen(Place):
         look, width = self.console.painter.look, self.size.width
         now = self.console.settings.now()
         return [
-            run_line(run, self.detail, width=width, now=now, look=look),
+            run_line(
+                run,
+                self.detail,
+                width=width,
+                now=now,
+                look=look,
+                checked_at=self.console.store.checked_at(run),
+            ),
             ledger_title(self.ledger.size.width or width),
         ]
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.widget import Widget
 
-    from heaveto.model import OperationStatus
     from heaveto_tui.actions import Action
     from heaveto_tui.lines import Look
     from heaveto_tui.screens.place import Console, Place
+    from heaveto_tui.state import Settings
 
 __all__ = ["Help", "help_lines"]
 
@@ -53,14 +53,16 @@ def help_lines(place: Place, width: int) -> list[Line]:
         members = [each for each in actions if each.group == group]
         if members:
             lines.extend([EMPTY, ((f" {group}", "text+bold"),)])
-            lines.extend(_action(each, width, look) for each in members)
+            lines.extend(
+                _action(each, console.settings, width, look) for each in members
+            )
     off = [(each, why_off(each.id, at)) for each in actions]
     closed = [(each, why) for each, why in off if why is not None]
     if closed:
         lines.extend([EMPTY, ((" OFF RIGHT NOW", "text+bold"),)])
         lines.extend(
             (
-                (f"  {_keys(each, look):<14}", "text"),
+                (f"  {_keys(each, console.settings, look):<14}", "text"),
                 (look.plain(why), "hold"),
             )
             for each, why in closed
@@ -75,14 +77,14 @@ def help_lines(place: Place, width: int) -> list[Line]:
     return lines
 
 
-def _keys(action: Action, look: Look) -> str:
-    return " ".join(key_name(key, enter=look.enter) for key in action.keys)
+def _keys(action: Action, settings: Settings, look: Look) -> str:
+    return " ".join(key_name(key, enter=look.enter) for key in settings.keys(action.id))
 
 
-def _action(action: Action, width: int, look: Look) -> Line:
+def _action(action: Action, settings: Settings, width: int, look: Look) -> Line:
     twin = f"  {action.twin}" if action.twin and width >= 100 else ""
     return (
-        (f"  {_keys(action, look):<14}", "text"),
+        (f"  {_keys(action, settings, look):<14}", "text"),
         (f"{action.label:<19}", "text"),
         (pad(action.does, min(62, max(20, width - 38)), mark=look.cut), "muted"),
         (twin.replace("{id}", "ID").replace("{control}", "CONTROL"), "muted"),
@@ -93,7 +95,7 @@ def _statuses(width: int) -> list[Line]:
     """Return every status sign with its word, as many in a row as there is room."""
     cell = 18
     columns = max(1, (width - 2) // cell)
-    known: list[OperationStatus] = list(OPERATION_ORDER)
+    known = list({status_face(each).word: each for each in OPERATION_ORDER}.values())
     lines: list[Line] = []
     for start in range(0, len(known), columns):
         line: list[tuple[str, str]] = [("  ", "text")]

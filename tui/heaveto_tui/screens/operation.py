@@ -82,7 +82,14 @@ class OperationScreen(Place):
         elif self.pane.unseen and self.live_output():
             more = f"  +{self.pane.unseen} new lines below, f follows"
         return [
-            run_line(run, self.detail, width=width, now=now, look=look),
+            run_line(
+                run,
+                self.detail,
+                width=width,
+                now=now,
+                look=look,
+                checked_at=self.console.store.checked_at(run),
+            ),
             (
                 (f" outline {CRUMB} ", "muted"),
                 (name, "text+bold"),

@@ -62,7 +62,10 @@ def _everything(place: Place) -> Iterator[Found]:
         yield Found(
             "action",
             action.id,
-            key_name(action.keys[0], enter=look.enter),
+            " ".join(
+                key_name(key, enter=look.enter)
+                for key in console.settings.keys(action.id)[:1]
+            ),
             action.label,
             action.does,
             why_off(action.id, at),

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from textual.containers import Horizontal
+from textual.keys import _character_to_key
 from textual.screen import ModalScreen, Screen
 
-from heaveto_tui.actions import KEYSETS, actions_at, keys_of
+from heaveto_tui.actions import KEYSETS, actions_at
 from heaveto_tui.availability import Situation, why_off
 from heaveto_tui.lines import EMPTY, Line, fit
 from heaveto_tui.widgets.bars import HeadFacts, head_line, key_line
@@ -192,8 +193,9 @@ class Place(Screen[None], inherit_bindings=False):
         """Bind the table's keys of this place, and the extra names of the key set."""
         settings = self.console.settings
         for each in actions_at(self.PLACE, read_only=settings.read_only):
-            for key in keys_of(each.id, settings.keyset):
-                self._bindings.bind(key, f"act('{each.id}')", each.label, show=False)
+            for key in settings.keys(each.id):
+                name = _character_to_key(key) if len(key) == 1 else key
+                self._bindings.bind(name, f"act('{each.id}')", each.label, show=False)
         for key, same in KEYSETS[settings.keyset].items():
             self._bindings.bind(key, f"press('{same}')", show=False)
 
@@ -360,11 +362,11 @@ class Place(Screen[None], inherit_bindings=False):
 
     def _foot(self, width: int) -> list[Line]:
         at = self.situation()
+        settings = self.console.settings
         actions = [
-            (each, why_off(each.id, at) is None)
-            for each in actions_at(
-                self.PLACE, read_only=self.console.settings.read_only
-            )
+            (each, keys[0], why_off(each.id, at) is None)
+            for each in actions_at(self.PLACE, read_only=settings.read_only)
+            if (keys := settings.keys(each.id))
         ]
         look = self.console.painter.look
         word = look.plain(self.console.last_word) or self.idle_word()

@@ -92,7 +92,16 @@ class RunScreen(FlowPlace):
             return [EMPTY]
         look, width = self.console.painter.look, self.size.width
         now = self.console.settings.now()
-        lines = [run_line(run, self.detail, width=width, now=now, look=look)]
+        lines = [
+            run_line(
+                run,
+                self.detail,
+                width=width,
+                now=now,
+                look=look,
+                checked_at=self.console.store.checked_at(run),
+            )
+        ]
         lines.extend(
             (
                 (" ! ", "hold"),

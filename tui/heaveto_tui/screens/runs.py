@@ -211,6 +211,7 @@ class RunsScreen(Place):
                 now=now,
                 look=self.console.painter.look,
                 can=self._can(),
+                checked_at=self.console.store.checked_at(run),
             )
         )
 
@@ -218,8 +219,9 @@ class RunsScreen(Place):
         """Return the keys that work on the run under the cursor."""
         at = self.situation()
         look = self.console.painter.look
+        settings = self.console.settings
         return [
-            (key_name(each.keys[0], enter=look.enter), each.does)
+            (key_name(settings.keys(each.id)[0], enter=look.enter), each.does)
             for each in actions_at(RUNS, read_only=self.console.settings.read_only)
             if each.id in _STEERS and why_off(each.id, at) is None
         ]

@@ -111,7 +111,13 @@ def run_name(run: RunSummary | None, look: Look) -> str:
 
 
 def run_line(
-    run: RunSummary, detail: RunDetail | None, *, width: int, now: float, look: Look
+    run: RunSummary,
+    detail: RunDetail | None,
+    *,
+    width: int,
+    now: float,
+    look: Look,
+    checked_at: float | None = None,
 ) -> Line:
     """Return the second row of a run: state and its source left, checkpoint right."""
     face = run_face(run)
@@ -130,7 +136,7 @@ def run_line(
         (
             (" ", "text"),
             (f"{face.glyph} ", face.role),
-            (look.plain(state_line(run, now)), face.role),
+            (look.plain(state_line(run, now, checked_at)), face.role),
         ),
         ((f"  {words} ", role),),
         width,
@@ -144,22 +150,24 @@ def _unsaved(detail: RunDetail | None) -> int:
     return sum(1 for each in detail.operations if is_unsaved(each))
 
 
-def key_line(actions: Sequence[tuple[Action, bool]], *, width: int, look: Look) -> Line:
+def key_line(
+    actions: Sequence[tuple[Action, str, bool]], *, width: int, look: Look
+) -> Line:
     """Return the last row: the keys that work here, in brackets those that do not now.
 
     Args:
-        actions: Each with whether it works, in the order of the table; what does not
-            fit is left to the help overlay, whose key always stays.
+        actions: Each with its key and whether it works, in the order of the table; what
+            does not fit is left to the help overlay, whose key always stays.
         width: Cells.
         look: How text is spelled.
     """
     help_line: Line = (("? help ", "text"),)
     room = width - 2 - line_width(help_line)
     parts: list[tuple[str, str]] = [(" ", "text")]
-    for each, works in actions:
+    for each, name, works in actions:
         if each.id == "go.help":
             continue
-        key = key_name(each.keys[0], enter=look.enter)
+        key = key_name(name, enter=look.enter)
         text = f"{key} {each.label}"
         text = f"{text}  " if works else f"({text})  "
         size = line_width(((text, ""),))

@@ -129,16 +129,14 @@ def draw_operation(
 
 def count_line(detail: RunDetail) -> str:
     """Return ``9 operations: 1 failed, 3 done``; what wants a look comes first."""
-    nodes: dict[Status, int] = {}
+    words: dict[str, int] = {}
     for each in detail.operations:
-        nodes[each.status] = nodes.get(each.status, 0) + 1
-    if not nodes:
+        word = status_face(each.status).word
+        words[word] = words.get(word, 0) + 1
+    if not words:
         return "No operation is known yet."
-    tally = ", ".join(
-        f"{nodes[status]} {status_face(status).word}"
-        for status in OPERATION_ORDER
-        if status in nodes
-    )
+    order = dict.fromkeys(status_face(status).word for status in OPERATION_ORDER)
+    tally = ", ".join(f"{words[word]} {word}" for word in order if word in words)
     total = len(detail.operations)
     noun = "operation" if total == 1 else "operations"
     return f"{total} {noun}: {tally}."

@@ -37,6 +37,7 @@ def preview(
     now: float,
     look: Look,
     can: list[tuple[str, str]],
+    checked_at: float | None = None,
 ) -> list[Line]:
     """Return what is known of a run without opening it.
 
@@ -47,6 +48,7 @@ def preview(
         now: Epoch seconds.
         look: How text is spelled.
         can: Keys that work on it, with what each does.
+        checked_at: When its home was last read.
     """
     face = run_face(run)
     inner = width - 2
@@ -61,7 +63,7 @@ def preview(
             (look.clip_start(look.plain(run.home), 40), "muted"),
         ),
         EMPTY,
-        ((f"{face.glyph} ", face.role), (state_line(run, now), "text")),
+        ((f"{face.glyph} ", face.role), (state_line(run, now, checked_at), "text")),
     ]
     for sentence in run_sentence(run, detail, now):
         lines.extend(wrapped(sentence, inner, look, "text", indent=2))

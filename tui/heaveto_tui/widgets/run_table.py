@@ -6,6 +6,7 @@ line is only built while it is in view.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.observe.attention import SORT_KEYS as SORTS
@@ -75,6 +76,15 @@ class Seat:
         self.live = is_live(run)
         self.idle = is_idle_resume(run)
         self._keys: dict[str, tuple[object, ...]] = {}
+
+    def rank_at(self, now: float) -> bool:
+        """Rank the run as it stands now; tell whether that changed its place."""
+        place = rank(replace(self.run, observed_at=now))
+        if place == self.place:
+            return False
+        self.place = place
+        self._keys.clear()
+        return True
 
     def order(self, sort: str) -> tuple[object, ...]:
         """Return where it stands in an order."""
