@@ -447,6 +447,28 @@ async def test_around_shows_more_and_fewer_steps() -> None:
         assert at.word == "Only around and the timeline have more and less."
 
 
+async def test_a_very_wide_flow_stays_quick_and_says_so() -> None:
+    wide = [f"leaf-{at}" for at in range(3000)]
+    found = detail(
+        summary("0ddba11a", "wide", RunState.EXECUTING),
+        [
+            operation("root", Op.COMPLETED, started=9),
+            *(operation(name, Op.WAITING, needs=["root"]) for name in wide),
+            operation("end", Op.WAITING, needs=wide),
+        ],
+    )
+    async with console([found]) as at:
+        run = await opened(at, "e")
+        assert "3002 operations so near: too many to draw" in at.text()
+        assert run.around.drawing is None
+        await at.press("w")
+        assert "3 steps" in at.text()
+        await at.press("right", "down", "down")
+        assert run.chosen() == "leaf-2-id"
+        await at.press("t", "T")
+        assert "3002 of 3002 shown" in at.text()
+
+
 async def test_around_follows_the_cursor_along_the_flow() -> None:
     async with console([cache_review()]) as at:
         run = await opened(at, "e")

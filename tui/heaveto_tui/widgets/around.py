@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from heaveto_tui.dag_layout import ego
+from heaveto_tui.dag_layout.plans import around
 from heaveto_tui.widgets.flow_view import PictureView
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["MAX_HOPS", "Around"]
 
 MAX_HOPS = 9
+_MOST = 250
+"""More operations than this are not drawn here: it would take too long at a key."""
 _NARROW, _LABELS = 100, (14, 20)
 """Below so many columns names are cut to the first length, else to the second."""
 
@@ -65,8 +68,16 @@ class Around(PictureView):
         self._made = wanted
         self.drawing = None
         self.cursor = cursor
+        part = around(plan.nodes, cursor, self.hops)
+        if len(part) > _MOST:
+            self.words = (
+                f"{len(part)} operations so near: too many to draw. "
+                "< takes fewer steps, w shows the map."
+            )
+            self.repaint()
+            return
         drawing = ego(
-            plan.nodes,
+            part,
             cursor,
             self.hops,
             kinds=plan.kinds,

@@ -98,6 +98,8 @@ class FlowMap(FlowView):
 
     def _keep_in_view(self) -> None:
         """Move the window as little as shows the cursor."""
+        if not self.size.width:
+            return
         found = self._place(self.cursor)
         if found is not None:
             x, y = found

@@ -108,6 +108,7 @@ class PictureView(FlowView):
         self._lit: dict[int, list[tuple[int, int]]] = {}
         self._cut: tuple[object, int, int] = (None, 0, 0)
         self._spans: dict[int, list[Span]] = {}
+        self._fitted = self.size
 
     # --- what is shown
 
@@ -232,10 +233,22 @@ class PictureView(FlowView):
 
     def on_resize(self) -> None:
         """Keep the cursor in view in the new size."""
+        self._refit()
+        self.post_message(self.Panned())
+
+    def _refit(self) -> None:
+        """Place the window for the present size."""
+        self._fitted = self.size
         if not self._in_view(self.cursor):
             self.centre(self.cursor)
         self._clamp()
-        self.post_message(self.Panned())
+        self._strips = []
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of the window; a new size is drawn before it is told."""
+        if self.size != self._fitted:
+            self._refit()
+        return super().render_line(y)
 
     # --- keys and the mouse
 

@@ -84,6 +84,8 @@ class TimelineView(ListView[TimeRow]):
             rows: The operations to show, in order.
             now: Epoch seconds.
         """
+        if not self.size.width:  # not laid out yet: the resize asks again
+            return
         time = self.time = timeline(detail, now)
         axis = self._axis = time.axis(self.room * self.zoom, folded=self.folded)
         self.slid = max(0, min(self.slid, axis.width - self.room))
