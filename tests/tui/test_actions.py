@@ -28,6 +28,7 @@ from heaveto_tui.actions import (
 from heaveto_tui.app import PERFORM
 from heaveto_tui.availability import CHECKS
 from heaveto_tui.launch import choose_keys
+from heaveto_tui.screens.checkpoint import CheckpointScreen
 from heaveto_tui.screens.controls import ControlsScreen
 from heaveto_tui.screens.operation import OperationScreen
 from heaveto_tui.screens.run import RunScreen
@@ -41,6 +42,7 @@ SCREENS: dict[str, type[Place]] = {
     "runs": RunsScreen,
     "run": RunScreen,
     "operation": OperationScreen,
+    "checkpoint": CheckpointScreen,
     "controls": ControlsScreen,
 }
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from harness.consoles import Driven, console
+from harness.ondisk import on_disk
 from harness.worlds import HOME, NOW, Scripted, dead, detail, operation, summary, world
 from heaveto.model import OperationStatus as Op
 from heaveto.model import RunState
@@ -258,6 +259,24 @@ async def test_states_of_a_home_look_as_they_did(mode: str) -> None:
         _compare("read-only", mode, _picture(at, mode))
     async with console(**{**options, "size": (46, 9)}) as at:
         _compare("small", mode, _picture(at, mode))
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+async def test_checkpoints_look_as_they_did(mode: str, tmp_path: Path) -> None:
+    kinds = ("store", "torn", "refused", "version2", "none")
+    runs = {kind: on_disk(tmp_path, kind) for kind in kinds}
+    async with console(list(runs.values()), **MODES[mode]) as at:
+        for kind, found in runs.items():
+            await _go_to(at, found.run.session_id)
+            await at.press("4")
+            await at.until("Same as")
+            await at.quiet()
+            _compare(f"checkpoint-{kind}", mode, _picture(at, mode))
+            if kind == "store":
+                await at.press("v", "home", "d", "end")
+                await at.until("removed  manifest.json")
+                _compare("checkpoint-generations", mode, _picture(at, mode))
+            await at.press("1")
 
 
 @pytest.mark.parametrize("palette", ["day", "deutan", "tritan", "ansi"])

@@ -39,12 +39,13 @@ KeySet = Literal["default", "vim", "tmux"]
 RUNS = "runs"
 RUN = "run"
 OPERATION = "operation"
+CHECKPOINT = "checkpoint"
 CONTROLS = "controls"
 HELP = "help"
-PLACES: tuple[str, ...] = (RUNS, RUN, OPERATION, CONTROLS)
+PLACES: tuple[str, ...] = (RUNS, RUN, OPERATION, CHECKPOINT, CONTROLS)
 """Every place where actions work, beside the overlays on top of them."""
 _ALL = frozenset(PLACES)
-_ONE_RUN = frozenset({RUN, OPERATION, CONTROLS})
+_ONE_RUN = frozenset({RUN, OPERATION, CHECKPOINT, CONTROLS})
 _VIEWS = frozenset({RUN})
 
 
@@ -85,9 +86,27 @@ ACTIONS: tuple[Action, ...] = (
         keys=("enter",),
         label="open",
         does="one level deeper: the run, then the operation",
-        places=frozenset({RUNS, RUN, CONTROLS}),
+        places=frozenset({RUNS, RUN, CHECKPOINT, CONTROLS}),
         group=_GO,
         twin="heaveto show {id}",
+    ),
+    Action(
+        id="ck.store",
+        keys=("v",),
+        label="generations",
+        does="the generation store, or the journal again",
+        places=frozenset({CHECKPOINT}),
+        group=_LOOK,
+        twin="heaveto generations {id}",
+    ),
+    Action(
+        id="ck.compare",
+        keys=("d",),
+        label="compare",
+        does="mark a generation; others are compared with it, by size and digest",
+        places=frozenset({CHECKPOINT}),
+        group=_LOOK,
+        twin="heaveto generations {id} --diff GEN GEN",
     ),
     Action(
         id="nav.next_problem",
@@ -158,7 +177,7 @@ ACTIONS: tuple[Action, ...] = (
         keys=("slash",),
         label="find",
         does="show only what matches, as you type",
-        places=frozenset({RUNS, RUN, CONTROLS}),
+        places=frozenset({RUNS, RUN, CHECKPOINT, CONTROLS}),
         group=_LOOK,
         twin="heaveto ls --find TEXT",
     ),
@@ -189,6 +208,14 @@ ACTIONS: tuple[Action, ...] = (
         places=frozenset({OPERATION}),
         group=_LOOK,
         twin="heaveto logs {id}",
+    ),
+    Action(
+        id="go.checkpoint",
+        keys=("4",),
+        label="checkpoint",
+        does="what of it is on disk: base, journal, report",
+        group=_GO,
+        twin="heaveto inspect {id} --journal",
     ),
     Action(
         id="go.controls",
@@ -226,7 +253,7 @@ ACTIONS: tuple[Action, ...] = (
         keys=("tab",),
         label="other pane",
         does="move between the list and what is beside it",
-        places=frozenset({RUNS, RUN, CONTROLS}),
+        places=frozenset({RUNS, RUN, CHECKPOINT, CONTROLS}),
         group=_LOOK,
     ),
     Action(

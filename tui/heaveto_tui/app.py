@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding
+from textual.geometry import Offset
 
 from heaveto.text import short_id
 from heaveto_tui.feed import Feed
@@ -23,7 +24,7 @@ from heaveto_tui.presentation import Clock
 from heaveto_tui.screens.place import Overlay, Place
 from heaveto_tui.screens.runs import RunsScreen
 from heaveto_tui.state import Settings, Store
-from heaveto_tui.terminal import Changes, Shadow, every_piece, pieces_of
+from heaveto_tui.terminal import Shadow, every_piece, pieces_of
 from heaveto_tui.theme import PALETTES, Painter, theme_of
 from heaveto_tui.wording import delivery_words
 
@@ -108,6 +109,8 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self._due = False
         self._drawn_at = float("-inf")
         self._late = False
+        self._cursor_at = Offset()
+        self._cursor_used = False
         self._stale = False
         self._pending: Answer | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -144,9 +147,24 @@ class HeavetoApp(App[int], inherit_bindings=False):
             pieces = every_piece(screen._compositor.render_strips())
         text = shadow.update(pieces) if renderable is not None else ""
         if text:
-            super()._display(screen, cast("Any", Changes(text)))
-        else:
-            self.post_display_hook()
+            self._write(text)
+        self.post_display_hook()
+
+    def _write(self, text: str) -> None:
+        """Send one frame; the hidden cursor follows only where it has moved."""
+        driver = self._driver
+        if driver is None or not self._running or self._closed:
+            return
+        place = self.screen.outer_size.clamp_offset(self.cursor_position)
+        if place != self._cursor_at or self._cursor_used:
+            text += f"\x1b[{place.y + 1};{place.x + 1}H"
+        self._cursor_at, self._cursor_used = place, place != (0, 0)
+        self._begin_update()
+        try:
+            driver.write(text)
+        finally:
+            self._end_update()
+        driver.flush()
 
     def _reader_ended(self, task: asyncio.Task[None]) -> None:
         """End with a report when the feed broke: it has no other way to be seen."""
@@ -487,6 +505,10 @@ def _make_place(name: str, app: HeavetoApp) -> Place:
         from heaveto_tui.screens.operation import OperationScreen
 
         return OperationScreen(app)
+    if name == "checkpoint":
+        from heaveto_tui.screens.checkpoint import CheckpointScreen
+
+        return CheckpointScreen(app)
     if name == "controls":
         from heaveto_tui.screens.controls import ControlsScreen
 
@@ -497,6 +519,7 @@ def _make_place(name: str, app: HeavetoApp) -> Place:
 PERFORM: dict[str, Callable[[HeavetoApp, Place], None]] = {
     "go.runs": lambda app, place: app.go("runs"),
     "go.run": lambda app, place: app.go("run"),
+    "go.checkpoint": lambda app, place: app.go("checkpoint"),
     "go.controls": lambda app, place: app.go("controls"),
     "go.help": HeavetoApp.open_help,
     "nav.palette": HeavetoApp.open_palette,

@@ -249,8 +249,21 @@ def _sort(at: Situation) -> str | None:
     return "Only the table is sorted; T shows it."
 
 
+def _store(at: Situation) -> str | None:
+    return None if at.view else "This run keeps no generation store."
+
+
+def _compare(at: Situation) -> str | None:
+    if at.view == "store":
+        return None
+    return _store(at) or "Only generations are compared here; v shows them."
+
+
 CHECKS: dict[str, Callable[[Situation], str | None]] = {
     "go.run": _no_run,
+    "go.checkpoint": _no_run,
+    "ck.store": _store,
+    "ck.compare": _compare,
     "go.controls": _no_run,
     "copy.menu": _no_run,
     "ctl.pause": _pause,
