@@ -376,11 +376,12 @@ class IncompatibleEngineStateError(GenerationError):
 
 
 def told(error: BaseException) -> str:
-    """Return what any exception says for itself, stripped.
+    """Return the type of a foreign exception, and what it says where it says anything.
 
     Foreign exceptions may fail even at that; then what they say is left out.
     """
     try:
-        return str(error).strip()
+        text = str(error).strip()
     except Exception:
-        return ""
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -287,7 +287,7 @@ def _from_module(reference: str) -> Flow:
         raise
     except BaseException as error:  # foreign code
         raise FlowFileError(
-            f"cannot be loaded: {type(error).__name__}: {told(error)}", path=reference
+            f"cannot be loaded: {told(error)}", path=reference
         ) from None
     if not isinstance(found, Flow):
         raise FlowFileError("is no Flow and gives none", path=reference)

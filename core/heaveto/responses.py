@@ -85,7 +85,7 @@ def failure(operation_id: str, error: Exception) -> Outcome:
             which is no failure); anything else is a ``worker_error``.
     """
     if not isinstance(error, OperationError):
-        return _failed(operation_id, "worker_error", _described(error))
+        return _failed(operation_id, "worker_error", told(error))
     if error.code == "cancelled":
         return cut_off(operation_id, error.message)
     return _failed(operation_id, error.code, error.message)
@@ -147,8 +147,3 @@ def _failed(operation_id: str, code: str, text: str) -> Outcome:
         error_code=code,
         error_text=text,
     )
-
-
-def _described(error: Exception) -> str:
-    text = told(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -57,7 +57,7 @@ def find_function(spec: PythonWorker) -> Callable[..., object]:
             if _is_ctrl_c(error):
                 raise
             raise FlowError(
-                f"{spec.call} cannot be loaded: {type(error).__name__}: {told(error)}",
+                f"{spec.call} cannot be loaded: {told(error)}",
                 code="worker_unusable",
             ) from None
     if not callable(found):
@@ -106,7 +106,7 @@ async def _called(function: Callable[..., object], call: Call) -> object:
         if _is_ctrl_c(error):
             raise
         await _log(call, "", _traceback(error))
-        raise OperationError(f"{type(error).__name__}: {told(error)}") from None
+        raise OperationError(told(error)) from None
 
 
 def _is_ctrl_c(error: BaseException) -> bool:

@@ -93,5 +93,5 @@ async def _ended(result: asyncio.Future[T], end: Callable[[bool], None]) -> T:
 def _carried(error: BaseException) -> BaseException:
     """Make an exception safe to set on a future."""
     if isinstance(error, StopIteration | SystemExit | KeyboardInterrupt):
-        return OperationError(f"{type(error).__name__}: {told(error)}")
+        return OperationError(told(error))
     return error
