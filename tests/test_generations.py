@@ -805,6 +805,7 @@ def test_the_view_names_what_is_wrong(tmp_path: Path) -> None:
     view = inspect_store(tmp_path)
     assert view is not None
     assert view.orphans == ("gen-0007",)
+    assert view.generations[-1].problem == "no manifest"
     assert any("parent identity" in problem for problem in view.problems)
     (tmp_path / "gen-0001/manifest.json").write_text("[]")
     view = inspect_store(tmp_path)

@@ -154,9 +154,10 @@ def _view(root: Directory, name: str) -> GenerationView:
                     files.append(file)
                     size += found.st_size
             pin = Pin(root, directory, _number(name))
-            manifest = pin.manifest()
+            if MANIFEST in files:
+                manifest = pin.manifest()
+                _read_all(pin)
             problem = "no manifest" if manifest is None else None
-            _read_all(pin)
     except (FileMissingError, FileTypeError):
         problem = "removed while it was read"
     except GenerationError as error:
