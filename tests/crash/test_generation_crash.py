@@ -42,6 +42,7 @@ class Seams(Os):
         self.before: Callable[[int, str], None] = lambda seam, name: None
         self.after: Callable[[int, str], None] = lambda seam, name: None
         self.short: set[int] = set()
+        self.handles: set[int] = set()
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
@@ -55,11 +56,22 @@ class Seams(Os):
             if seam in self.short and name == "write":
                 args = (args[0], args[1][: max(1, len(args[1]) // 2)])
             try:
-                return found(*args, **kwargs)
+                answer = found(*args, **kwargs)
+                if name == "open":
+                    self.handles.add(answer)
+                elif name == "close":
+                    self.handles.discard(args[0])
+                return answer
             finally:
                 self.after(seam, name)
 
         return call
+
+    def release(self) -> None:
+        """Close what a call that was kept from closing has left open."""
+        for fd in self.handles:
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
 
 CALLS = {name for name in vars(Os) if not name.startswith("_")}
@@ -193,10 +205,10 @@ def test_killed_at_every_call(tmp_path: Path, start: Callable[[Path], None]) -> 
 
 def failing(
     root: Path, seam: int, when: str, code: int, *, kind: str = "", stop: int = 0
-) -> tuple[int, bool]:
+) -> tuple[int, bool, Seams]:
     """Run the workload with one call failing, or all of its kind from there on.
 
-    Returns the last acknowledged turn, and whether the fault was hit.
+    Returns the last acknowledged turn, whether the fault was hit, and the calls.
     """
     seams = Seams()
     hits = 0
@@ -210,7 +222,8 @@ def failing(
 
     setattr(seams, when, fail)
     workload(root, seams, acks.append)
-    return max(acks), hits > 0
+    setattr(seams, when, lambda here, name: None)
+    return max(acks), hits > 0, seams
 
 
 CODES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR}
@@ -227,9 +240,10 @@ def error_matrix(tmp_path: Path, start: Callable[[Path], None], step: int) -> in
                 for kind in ("", names[seam]):
                     root = tmp_path / f"{seam}-{word}-{when}-{kind}"
                     start(root)
-                    acked, reached = failing(root, seam, when, code, kind=kind)
+                    acked, reached, seams = failing(root, seam, when, code, kind=kind)
                     assert reached
                     judge(root, acked)
+                    seams.release()
                     hit += 1
     return hit
 

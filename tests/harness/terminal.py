@@ -145,6 +145,8 @@ class Program:
         self.screen = Screen(columns, rows)
         self.raw = bytearray()
         self._master, slave = os.openpty()
+        self._poll = select.poll()  # any descriptor, unlike select
+        self._poll.register(self._master, select.POLLIN)
         self._set_size(columns, rows)
         self.before = termios.tcgetattr(slave)
         env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
@@ -193,7 +195,7 @@ class Program:
         count = 0
         while True:
             left = max(0.0, end - time.monotonic())
-            ready, _, _ = select.select([self._master], [], [], left)
+            ready = self._poll.poll(left * 1000)
             if not ready:
                 return count
             try:
