@@ -879,3 +879,137 @@ def test_a_read_only_file_system_loads_and_refuses_to_begin(tmp_path: Path) -> N
     assert "EROFS" in str(refused.value)
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
     commit(tmp_path, 2)
+
+
+# --- misuse
+
+
+class Failing:
+    def as_dict(self) -> dict[str, object]:
+        raise KeyError("secret")
+
+
+def failing_records() -> Any:
+    yield {"a": 1}
+    raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize(
+    "records", [None, 5, [Failing()], [Failing], failing_records()], ids=repr
+)
+def test_records_that_raise_are_refused(records: Any, tmp_path: Path) -> None:
+    commit(tmp_path, 1)
+    _, directory = EngineStateStore(tmp_path).begin_generation()
+    with pytest.raises(GenerationError) as error:
+        EngineStateStore(directory).save_recognizers(records)
+    assert code_of(error) == "state_value"
+    assert "secret" not in str(error.value)
+    assert list(directory.iterdir()) == []
+
+
+def test_numbers_beyond_the_conversion_limit_are_refused(tmp_path: Path) -> None:
+    commit(tmp_path, 1)
+    store = EngineStateStore(tmp_path)
+    for choice in (10**5000, "gen-" + "9" * 6000):
+        with pytest.raises(GenerationError) as error:
+            store.recover(choice)
+        assert code_of(error) == "not_pending"
+    _, directory = store.begin_generation()
+    with pytest.raises(GenerationError) as error:
+        EngineStateStore(directory).save_manifest(10**5000)
+    assert code_of(error) == "state_value"
+
+
+@pytest.mark.parametrize("path", ["a\0b", 5, b"x"], ids=repr)
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    for use in (EngineStateStore, inspect_store):
+        with pytest.raises(GenerationError) as error:
+            use(path)
+        assert code_of(error) == "io"
+
+
+def test_a_lost_working_directory_is_a_typed_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for use in (EngineStateStore, inspect_store):
+        with pytest.raises(GenerationError) as error:
+            use(Path("store"))
+        assert code_of(error) == "io"
+
+
+@pytest.mark.parametrize("name", [".pending", "current"])
+def test_a_directory_under_a_name_of_ours_is_moved_aside(
+    name: str, tmp_path: Path
+) -> None:
+    commit(tmp_path, 1)
+    commit(tmp_path, 2)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "kept").write_text("mine")
+    if name == "current":
+        EngineStateStore(tmp_path).recover(1)
+    commit(tmp_path, 3)
+    (kept,) = tmp_path.glob(f"aside-*/{name}/kept")
+    assert kept.read_text() == "mine"
+    manifest = EngineStateStore(tmp_path, revision=lambda: "unknown").load_manifest()
+    assert manifest is not None
+    assert manifest["turn_count"] == 3
+
+
+FORKED = """
+import os, sys, threading
+from pathlib import Path
+from heaveto.generations import EngineStateStore, GenerationError, commit
+
+root = Path(sys.argv[1])
+store = EngineStateStore(root)
+number, directory = store.begin_generation()
+pending = EngineStateStore(directory)
+pending.save_manifest(7)
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    with commit.writing("holding"):
+        held.set()
+        done.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    codes = []
+    for use in (
+        lambda: pending.save_manifest(99),
+        lambda: store.commit_generation(number),
+        lambda: EngineStateStore(root).begin_generation(),
+        lambda: EngineStateStore(root).begin_generation(),
+    ):
+        try:
+            use()
+            codes.append("done")
+        except GenerationError as error:
+            codes.append(error.code)
+    print(*codes, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+done.set()
+thread.join()
+store.commit_generation(number)
+print(store.load_manifest()["turn_count"])
+"""
+
+
+def test_a_forked_child_leaves_the_attempt_to_its_parent(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["not_pending", "not_pending", "busy", "busy", "7"]

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import stat
 import threading
 import warnings
@@ -94,6 +95,22 @@ class _Attempts:
 
 
 _attempts = _Attempts()
+
+
+def _forget_in_child() -> None:
+    """Leave the attempts to the parent after a fork.
+
+    The child shares the flock with its parent, so neither may it write under it, nor
+    keep it alive, nor let go of it: the handles are closed without an unlock. Another
+    thread of the parent may have held the lock of the process; it is not in the child.
+    """
+    _attempts.lock = threading.RLock()
+    for attempt in list(_attempts.by_root.values()):
+        attempt.root.holds = False
+        _end(attempt)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def find_attempt(path: Path) -> Attempt | None:
@@ -191,7 +208,7 @@ def _make_pending(
     """Name the attempt in ``.pending`` and make its empty directory."""
     name = generation_name(number)
     _clear(root, name, keep=base is None)
-    root.remove(PENDING)
+    _remove_pending(root)
     pending = root.create(PENDING, mode=_mode_of(root, CURRENT, 0o600))
     try:
         pending.append(name.encode("ascii") + b"\n")
@@ -202,6 +219,15 @@ def _make_pending(
         with contextlib.suppress(OSError):
             pending.close()
         raise
+
+
+def _remove_pending(root: Directory) -> None:
+    """Remove what an abandoned attempt left; a directory there is moved aside."""
+    found = root.stat(PENDING)
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        _set_aside(root, [PENDING])
+    else:
+        root.remove(PENDING)
 
 
 def _migrate(root: Directory) -> None:
@@ -326,7 +352,7 @@ def recover(
     )
     with _exclusive(path, system) as root:
         left = survivors(root)
-        if type(number) is not int or generation_name(number) not in left:
+        if type(number) is not int or number not in map(generation_number, left):
             raise GenerationError(
                 f"no such generation; there are: {', '.join(left) or 'none'}",
                 code="not_pending",
@@ -335,7 +361,11 @@ def recover(
         name = generation_name(number)
         with root.subdirectory(name) as directory:
             check(Pin(root, directory, number))
-        _set_aside(root, [n for n in left if (generation_number(n) or 0) > number])
+        later = [n for n in left if (generation_number(n) or 0) > number]
+        found = root.stat(CURRENT)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            later.append(CURRENT)  # a directory there cannot be replaced by a file
+        _set_aside(root, later)
         pointer = name.encode("ascii") + b"\n"
         replace_file(root, CURRENT, pointer, mode=_mode_of(root, CURRENT, 0o600))
 

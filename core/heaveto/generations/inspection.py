@@ -29,7 +29,13 @@ from heaveto.generations.layout import (
     generation_name,
     generation_number,
 )
-from heaveto.generations.pin import Pin, open_root, read_pointer, survivors
+from heaveto.generations.pin import (
+    Pin,
+    absolute,
+    open_root,
+    read_pointer,
+    survivors,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +112,7 @@ def inspect_store(path: Path, *, system: Os = OS) -> StoreView | None:
     Raises:
         GenerationError: ``io``, when the directory cannot be read at all.
     """
-    root = open_root(path.absolute(), system)
+    root = open_root(absolute(path), system)
     if root is None:
         return None
     with root:
@@ -260,7 +266,7 @@ def diff_generations(
     Raises:
         GenerationError: ``not_pending`` for a name that is not there; ``io``.
     """
-    root = open_root(path.absolute(), system)
+    root = open_root(absolute(path), system)
     if root is None:
         raise GenerationError(f"no such directory: {path}", code="io")
     with root:

@@ -78,7 +78,7 @@ def generation_name(number: int) -> str:
 
 def generation_number(name: str) -> int | None:
     """Return the number of a strict generation name, None for any other name."""
-    found = _NAME.fullmatch(name)
+    found = _NAME.fullmatch(name) if len(name) <= _POINTER_LIMIT else None
     return int(found[1]) if found else None
 
 
@@ -123,7 +123,11 @@ class Manifest:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the manifest's bytes."""
-    return json.dumps(manifest.as_dict(), indent=2, sort_keys=True).encode("ascii")
+    try:
+        text = json.dumps(manifest.as_dict(), indent=2, sort_keys=True)
+    except ValueError as error:  # more digits than the interpreter converts
+        raise _refused(f"{MANIFEST}: cannot be stored as JSON", error) from None
+    return text.encode("ascii")
 
 
 def decode_manifest(data: bytes, where: str) -> dict[str, Any] | None:
@@ -187,27 +191,38 @@ def encode_object(value: object, where: str) -> bytes:
         GenerationError: ``state_value`` for what is no JSON object, is not finite, or
             would come back different from a load (SPEC J-39, J-49).
     """
-    plain = _as_mapping(value, where)
     try:
+        plain = _as_mapping(value, where)
         text = json.dumps(
             dict(plain), sort_keys=True, separators=(",", ":"), allow_nan=False
         )
         data = text.encode("ascii")
         loads_strict(data)
+    except GenerationError:
+        raise
     except (TypeError, ValueError, RecursionError, JsonError) as error:
-        raise GenerationError(
-            f"{where}: cannot be stored as JSON ({type(error).__name__})",
-            code="state_value",
-        ) from None
+        raise _refused(f"{where}: cannot be stored as JSON", error) from None
+    except Exception as error:  # a record's own methods may raise anything
+        raise _refused(f"{where}: cannot be stored as JSON", error) from error
     return data
+
+
+def _refused(what: str, error: Exception) -> GenerationError:
+    """Name the kind of an error, never what it may quote."""
+    return GenerationError(f"{what} ({type(error).__name__})", code="state_value")
 
 
 def encode_lines(values: Iterable[object], where: str) -> bytes:
     """Return the records, one LF-ended line each."""
-    return b"".join(
-        encode_object(value, f"{where} record {number}") + b"\n"
-        for number, value in enumerate(values, 1)
-    )
+    try:
+        return b"".join(
+            encode_object(value, f"{where} record {number}") + b"\n"
+            for number, value in enumerate(values, 1)
+        )
+    except GenerationError:
+        raise
+    except Exception as error:  # the caller's iterable runs code of its own
+        raise _refused(f"{where}: cannot be iterated", error) from error
 
 
 def _as_mapping(value: object, where: str) -> Mapping[str, Any]:

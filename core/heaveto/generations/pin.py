@@ -12,7 +12,8 @@ from __future__ import annotations
 import errno
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from heaveto.errors import FileMissingError, FileTypeError, GenerationError
 from heaveto.files import Directory, Os
@@ -25,10 +26,15 @@ from heaveto.generations.layout import (
     parse_pointer,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["Pin", "Pointer", "open_pin", "open_root", "read_pointer", "survivors"]
+__all__ = [
+    "Pin",
+    "Pointer",
+    "absolute",
+    "open_pin",
+    "open_root",
+    "read_pointer",
+    "survivors",
+]
 
 _POINTER_BYTES = 128
 _ATTEMPTS = 50
@@ -117,6 +123,24 @@ class Pin:
         if data is None:
             return None
         return decode_manifest(data, f"{self.label}/{MANIFEST}")
+
+
+def absolute(path: Path | str) -> Path:
+    """Make a root independent of a later change of the working directory.
+
+    Raises:
+        GenerationError: ``io``, for what is no path, or when the working directory
+            that it is relative to is gone.
+    """
+    try:
+        whole = Path(path).absolute()
+    except OSError as error:
+        raise io_error("finding the working directory", error) from error
+    except TypeError:
+        raise GenerationError("the root is not a path", code="io") from None
+    if "\0" in str(whole):
+        raise GenerationError("a path cannot hold a NUL character", code="io")
+    return whole
 
 
 def open_root(path: Path, system: Os) -> Directory | None:

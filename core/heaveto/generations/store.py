@@ -37,6 +37,7 @@ from heaveto.generations.layout import (
 )
 from heaveto.generations.pin import (
     Pin,
+    absolute,
     close_quietly,
     io_error,
     open_pin,
@@ -93,7 +94,7 @@ class EngineStateStore:
     ) -> None:
         """Remember where the store is; nothing is read or made yet (SPEC J-50)."""
         chosen = path or os.environ.get(_FOLDER_VARIABLE) or _DEFAULT_FOLDER
-        self.path = Path(chosen).absolute()
+        self.path = absolute(chosen)
         self._strict = strict
         self._revision = revision
         self._system = system
