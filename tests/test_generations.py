@@ -160,8 +160,9 @@ def test_commit_needs_a_valid_manifest(content: bytes | None, tmp_path: Path) ->
     number, directory = store.begin_generation()
     if content is not None:
         (directory / "manifest.json").write_bytes(content)
-    with pytest.raises(GenerationError):
+    with pytest.raises(GenerationError) as refused:
         store.commit_generation(number)
+    assert code_of(refused) in ("state_corrupt", "incompatible")
     manifest = EngineStateStore(tmp_path).load_manifest()
     assert manifest is not None
     assert manifest["turn_count"] == 1

@@ -284,7 +284,8 @@ def _check_complete(attempt: Attempt) -> None:
             raise GenerationError(
                 f"{name} is not the directory that was begun", code="not_pending"
             )
-        if Pin(attempt.root, attempt.directory, attempt.number).manifest() is None:
+        pin = Pin(attempt.root, attempt.directory, attempt.number)
+        if attempt.directory.identity_of(MANIFEST) is None or pin.manifest() is None:
             raise GenerationError(f"{name} has no manifest", code="state_corrupt")
         for file in FILES:
             found = attempt.directory.stat(file)

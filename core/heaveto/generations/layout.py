@@ -184,12 +184,13 @@ def encode_object(value: object, where: str) -> bytes:
 
     Args:
         value: A mapping, an object with ``as_dict() -> dict`` or one with
-            ``to_json() -> str``.
+            ``to_json() -> str``. Names that are no text are spelled as JSON does, and
+            tuples become arrays.
         where: What is being saved, for the message; never the content.
 
     Raises:
         GenerationError: ``state_value`` for what is no JSON object, is not finite, or
-            would come back different from a load (SPEC J-39, J-49).
+            could not be read back (SPEC J-39).
     """
     try:
         plain = _as_mapping(value, where)
