@@ -65,16 +65,16 @@ class Driven:
     async def press(self, *keys: str) -> None:
         """Press keys, and wait after each until everything they caused is done."""
         for key in keys:
-            self._send(key)
+            self.send(key)
             await self.settle()
 
     async def type(self, text: str) -> None:
         """Type a text."""
         for char in text:
-            self._send(char)
+            self.send(char)
         await self.settle()
 
-    def _send(self, key: str) -> None:
+    def send(self, key: str) -> None:
         """Send a key as the terminal's reader does."""
         if len(key) == 1:
             name, char = _character_to_key(key), key

@@ -364,6 +364,33 @@ async def test_too_small_says_so_and_comes_back() -> None:
         assert "nightly-build" in at.row("▌")
 
 
+async def test_too_small_keeps_what_was_open() -> None:
+    async with console() as at:
+        await at.press("colon")
+        await at.type("pau")
+        await at.pilot.resize_terminal(46, 9)
+        await at.settle()
+        assert "heaveto needs 60 columns and 16 rows." in at.text()
+        assert "† dead" in at.text()
+        await at.press("x", "enter", "escape")
+        await at.pilot.resize_terminal(80, 24)
+        await at.settle()
+        await at.type("se")
+        assert ": pause" in at.text()
+        await at.press("escape")
+        assert at.on_top == "RunsScreen"
+
+
+async def test_a_key_behind_the_closing_one_does_nothing() -> None:
+    async with console() as at:
+        for keys in (("?", "escape", "escape"), ("p", "escape", "escape")):
+            for key in keys:
+                at.send(key)
+            await at.settle()
+        assert at.on_top == "RunsScreen"
+        assert at.app.is_running
+
+
 async def test_a_storm_of_sizes_is_survived_everywhere() -> None:
     async with console() as at:
         for keys in (["down", "down", "enter"], ["enter"], ["5"], ["question_mark"]):

@@ -21,8 +21,9 @@ from heaveto.text import short_id
 from heaveto_tui.feed import Feed
 from heaveto_tui.lines import Look
 from heaveto_tui.presentation import Clock
-from heaveto_tui.screens.place import Overlay, Place
+from heaveto_tui.screens.place import Overlay, Place, too_small
 from heaveto_tui.screens.runs import RunsScreen
+from heaveto_tui.screens.small import Small
 from heaveto_tui.state import Settings, Store
 from heaveto_tui.terminal import Shadow, every_piece, pieces_of
 from heaveto_tui.theme import PALETTES, Painter, theme_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from textual import events
     from textual.binding import BindingType
+    from textual.geometry import Size
     from textual.screen import Screen
 
     from heaveto.cli.console import ConsoleOptions
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         RunsListed,
         TextRead,
     )
+    from heaveto_tui.terminal import Pieces
     from heaveto_tui.theme import Palette
 
 __all__ = ["PERFORM", "HeavetoApp", "run_console"]
@@ -121,6 +124,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
         """Install the places and start reading."""
         self.app_resume_signal.subscribe(self, self._repaint)
         self.push_screen(self.place_named("runs"))
+        self._mind_size(self.size)
         self._reader = asyncio.create_task(self.feed.run())
         self._reader.add_done_callback(self._reader_ended)
         self.set_interval(TICK_S, self._tick)
@@ -130,25 +134,42 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
         The drawing library repaints regions; see :mod:`heaveto_tui.terminal`.
         """
-        if getattr(self._driver, "behind", False):
-            self._catch_up_later()
-            return
-        shadow = self._shadow
         if self.is_headless or self._batch_count:
             super()._display(screen, renderable)
             return
         pieces = pieces_of(renderable)
         if pieces is None:
-            shadow.forget()
+            self._shadow.forget()
             super()._display(screen, renderable)
             return
+        if renderable is not None:
+            self._paint(screen, pieces)
+        self.post_display_hook()
+
+    def _paint(self, screen: Screen[Any], pieces: Pieces) -> None:
+        """Send what differs; where the terminal is slow, later and then everything."""
+        if getattr(self._driver, "behind", False):
+            self._paint_whole_later()
+            return
+        shadow = self._shadow
         shadow.resize(*self.size)
-        if not shadow.known and renderable is not None:
+        if not shadow.known:
             pieces = every_piece(screen._compositor.render_strips())
-        text = shadow.update(pieces) if renderable is not None else ""
+        text = shadow.update(pieces)
         if text:
             self._write(text)
-        self.post_display_hook()
+
+    def _paint_whole_later(self) -> None:
+        """Compare the whole screen in a moment: frames that were left out are in it."""
+        if not self._late:
+            self._late = True
+            self.set_timer(FRAME_S, self._paint_whole)
+
+    def _paint_whole(self) -> None:
+        self._late = False
+        if not self.is_headless and self._running:
+            screen = self.screen
+            self._paint(screen, every_piece(screen._compositor.render_strips()))
 
     def _write(self, text: str) -> None:
         """Send one frame; the hidden cursor follows only where it has moved."""
@@ -179,17 +200,6 @@ class HeavetoApp(App[int], inherit_bindings=False):
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
 
-    def _catch_up_later(self) -> None:
-        """Draw everything again once the terminal takes it: nothing piles up."""
-        if not self._late:
-            self._late = True
-            self.set_timer(FRAME_S, self._catch_up)
-        self.post_display_hook()
-
-    def _catch_up(self) -> None:
-        self._late = False
-        self.refresh(layout=True)
-
     def _set_pointer_shape(self, shape: str) -> None:
         """Leave the pointer alone: not every terminal ignores being told."""
 
@@ -207,7 +217,19 @@ class HeavetoApp(App[int], inherit_bindings=False):
     def _repaint(self, app: App[Any]) -> None:
         """Draw every cell again: something else was on the screen."""
         self._shadow.forget()
-        self.refresh(layout=True)
+        self._paint_whole_later()
+
+    def _mind_size(self, size: Size) -> None:
+        """Put the advice on top while the terminal is too small."""
+        if not self.screen_stack:
+            return
+        top = self.screen
+        if too_small(size):
+            if not isinstance(top, Small):
+                self.push_screen(Small(self))
+        elif isinstance(top, Small):
+            top.leave()
+            self.set_timer(2 * FRAME_S, self.draw_now)
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw every cell again, also in the same size.
@@ -215,7 +237,8 @@ class HeavetoApp(App[int], inherit_bindings=False):
         A terminal that was smaller for a moment has lost cells.
         """
         self._shadow.forget()
-        self.screen.refresh()
+        self._paint_whole_later()
+        self._mind_size(event.size)
 
     # --- what was read
 
@@ -328,8 +351,11 @@ class HeavetoApp(App[int], inherit_bindings=False):
         for screen in self.screen_stack:
             if isinstance(screen, Place) and screen is not self.place:
                 continue
-            if isinstance(screen, (Place, Overlay)):
+            if isinstance(screen, (Place, Overlay, Small)):
                 screen.redraw()
+        stack = self.screen_stack  # empty while the console ends
+        if stack and isinstance(stack[-1], (Overlay, Small)):
+            stack[-1].refresh()  # what lies below shows through
 
     def _tick(self) -> None:
         """Move the clocks of running rows in view."""
@@ -356,8 +382,14 @@ class HeavetoApp(App[int], inherit_bindings=False):
         """Show another place."""
         self.last_word = ""
         wanted = self.place_named(place)
-        if self.place is not wanted:
-            self.switch_screen(wanted)
+        if self.place is wanted:
+            return
+        advice = isinstance(self.screen, Small)
+        if advice:
+            self.pop_screen()
+        self.switch_screen(wanted)
+        if advice:
+            self.push_screen(Small(self))
 
     def choose_run(self, key: Hashable | None) -> None:
         """Make a run the current one and keep it fresh."""

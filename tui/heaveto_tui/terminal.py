@@ -13,23 +13,24 @@ update complete.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.cells import cell_len
 from rich.style import Style
-from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual._compositor import ChopsUpdate, LayoutUpdate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.color import ColorSystem
-    from rich.console import Console
     from rich.segment import Segment
     from textual.strip import Strip
 
-__all__ = ["Changes", "Pen", "Shadow", "every_piece", "pieces_of"]
+__all__ = ["Pen", "Pieces", "Shadow", "every_piece", "pieces_of"]
 
 Cell = tuple[str, "Style | None"]
+Pieces: TypeAlias = "Iterable[tuple[int, int, Sequence[Segment]]]"
+"""Columns, rows and segments of runs of cells."""
 _WIDE = ("", None)
 """What stands in the second cell of a wide character."""
 _GAP = 5
@@ -127,7 +128,7 @@ class Shadow:
             self._rows = [None] * height
             self.forget()
 
-    def update(self, pieces: Iterable[tuple[int, int, Sequence[Segment]]]) -> str:
+    def update(self, pieces: Pieces) -> str:
         """Return what to write so that the terminal shows the pieces.
 
         Args:
@@ -222,21 +223,9 @@ def _whole(new: list[Cell], start: int, end: int) -> tuple[int, int]:
 # --- what the drawing library hands over
 
 
-class Changes(CompositorUpdate):
-    """An update that is escape sequences already."""
-
-    def __init__(self, text: str) -> None:
-        """Hold what is to be written."""
-        self._text = text
-
-    def render_segments(self, console: Console) -> str:
-        """Return it."""
-        return self._text
-
-
 def pieces_of(
     update: object,
-) -> Iterable[tuple[int, int, Sequence[Segment]]] | None:
+) -> Pieces | None:
     """Return an update of the drawing library as runs of cells, None if unknown."""
     if isinstance(update, LayoutUpdate):
         return _layout_pieces(update)
@@ -245,14 +234,14 @@ def pieces_of(
     return () if update is None else None
 
 
-def every_piece(strips: Sequence[Strip]) -> Iterable[tuple[int, int, list[Segment]]]:
+def every_piece(strips: Sequence[Strip]) -> Pieces:
     """Return a whole screen as runs of cells, a row each."""
     return [(0, row, list(strip)) for row, strip in enumerate(strips)]
 
 
 def _layout_pieces(
     update: LayoutUpdate,
-) -> Iterable[tuple[int, int, Sequence[Segment]]]:
+) -> Pieces:
     for row, strips in enumerate(update.strips, update.region.y):
         column = update.region.x
         for strip in strips:
@@ -262,7 +251,7 @@ def _layout_pieces(
 
 def _chop_pieces(
     update: ChopsUpdate,
-) -> Iterable[tuple[int, int, Sequence[Segment]]]:
+) -> Pieces:
     for row, first, last in update.spans:
         for end, (column, strip) in zip(
             update.chop_ends[row], update.chops[row].items(), strict=False

@@ -114,9 +114,9 @@ class Question(Overlay):
         event.prevent_default()
         meant = self.meant(event)
         if event.key in {"escape", "backspace", "q"}:
-            self.dismiss(None)
+            self.answer_with(None)
         elif event.key == "enter" and meant and self.ready():
-            self.dismiss("yes")
+            self.answer_with("yes")
 
 
 class Typed(Question):
@@ -173,9 +173,9 @@ class Typed(Question):
         """Answer."""
         event.stop()
         if event.key == "escape":
-            self.dismiss(None)
+            self.answer_with(None)
         elif event.key == "enter" and self.ready():
-            self.dismiss("yes")
+            self.answer_with("yes")
 
 
 class Confirm(Field):
@@ -267,16 +267,16 @@ class Choice(Overlay):
         meant = self.meant(event)
         if event.key in {"escape", "backspace", "q"}:
             event.stop()
-            self.dismiss(None)
+            self.answer_with(None)
         elif event.key == "enter":
             event.stop()
             if meant:
-                self.dismiss(str(self._list.cursor))
+                self.answer_with(str(self._list.cursor))
 
     def on_list_view_opened(self, event: ListView.Opened) -> None:
         """A click on the chosen option takes it."""
         event.stop()
-        self.dismiss(str(event.view.cursor))
+        self.answer_with(str(event.view.cursor))
 
 
 def _option(option: tuple[str, str, str], width: int, selected: bool) -> Line:

@@ -141,4 +141,4 @@ class Help(Overlay):
         """Close; the arrows belong to the text."""
         if event.key in {"escape", "backspace", "q", "question_mark", "enter"}:
             event.stop()
-            self.dismiss(None)
+            self.answer_with(None)

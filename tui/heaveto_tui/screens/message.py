@@ -324,7 +324,7 @@ class Composer(Overlay):
         store = self.console.store
         store.history.append(text)
         store.drafts.pop(run_key(self._run), None)
-        self.dismiss(text)
+        self.answer_with(text)
 
     def _leave(self) -> None:
         self._keep()
@@ -333,7 +333,7 @@ class Composer(Overlay):
             self.console.say(
                 f"Your message to {who} is not sent. It is kept as a draft."
             )
-        self.dismiss(None)
+        self.answer_with(None)
 
     def _keep(self) -> None:
         self._draft.text = self.editor.text

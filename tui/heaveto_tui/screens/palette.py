@@ -168,7 +168,7 @@ class Palette(Overlay):
             view.step(-1 if event.key == "up" else 1)
             self.redraw()
         elif event.key == "escape":
-            self.dismiss(None)
+            self.answer_with(None)
         elif event.key == "enter":
             self._take()
 
@@ -184,4 +184,4 @@ class Palette(Overlay):
 
     def _take(self) -> None:
         self.chosen = self._selected()
-        self.dismiss(None if self.chosen is None else "taken")
+        self.answer_with(None if self.chosen is None else "taken")

@@ -114,6 +114,7 @@ class Overlay(ModalScreen[str | None], inherit_bindings=False):
         self.console = console
         self._opened = 0.0
         self._last_key = 0.0
+        self._answered = False
 
     def on_mount(self) -> None:
         """Start the time in which keys are not obeyed."""
@@ -145,12 +146,17 @@ class Overlay(ModalScreen[str | None], inherit_bindings=False):
             return True
         return event.time - self._opened >= SETTLE_S and event.time - before >= BURST_S
 
+    def answer_with(self, result: str | None) -> None:
+        """Close with an answer, once: a key that was waiting behind it does nothing."""
+        if not self._answered and self.is_active:
+            self._answered = True
+            self.dismiss(result)
+
     def redraw(self) -> None:
         """Build everything again."""
 
     def on_resize(self) -> None:
-        """Draw for the new size; in one that is too small the advice stays alone."""
-        self.set_class(too_small(self.app.size), "-small")
+        """Draw for the new size."""
         self.redraw()
 
     def on_paste(self, event: events.Paste) -> None:
@@ -180,7 +186,6 @@ class Place(Screen[None], inherit_bindings=False):
         self.console = console
         self.finding = False
         painter = console.painter
-        self._small_bar = Bar(painter, id="small")
         self._head_bar = Bar(painter, id="head")
         self._foot_bar = Bar(painter, id="foot")
         self.find_field = Field(painter, label=" find: ", id="find")
@@ -266,7 +271,6 @@ class Place(Screen[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """Stack the rows that are always there around the body."""
-        yield self._small_bar
         yield self._head_bar
         with Horizontal(id="body"):
             yield from self.panes()
@@ -298,7 +302,6 @@ class Place(Screen[None], inherit_bindings=False):
         self.redraw()
 
     def _fit(self) -> None:
-        self.set_class(too_small(self.app.size), "-small")
         self.set_class(self.wide, "-wide")
 
     def focus_first(self) -> None:
@@ -329,9 +332,8 @@ class Place(Screen[None], inherit_bindings=False):
         """Build everything again; panes draw the lines that differ."""
         if not self.is_mounted or not self.size.width:
             return
-        if self.has_class("-small"):
-            self._small_bar.set_lines(self._small())
-            return
+        if too_small(self.app.size):
+            return  # what stands on top then says so
         width = self.size.width
         self.draw_body()
         self._head_bar.set_lines([self._first_row(width), *self.head()])
@@ -378,22 +380,6 @@ class Place(Screen[None], inherit_bindings=False):
     def idle_word(self) -> str:
         """Return what the last row but one says when there is no last word."""
         return ""
-
-    def _small(self) -> list[Line]:
-        """Return what a terminal that is too small can still tell."""
-        width, height = self.app.size
-        store = self.console.store
-        live = sum(seat.live for seat in store.seats())
-        lines: list[Line] = [
-            EMPTY,
-            ((f" heaveto needs {MIN_WIDTH} columns and {MIN_HEIGHT} rows.", "text"),),
-            ((f" This terminal has {width} and {height}.", "text"),),
-            EMPTY,
-            ((f" {live} live, ! {store.needs} need you.", "text+bold"),),
-            EMPTY,
-            ((" q leave; heaveto ls works at any size", "muted"),),
-        ]
-        return lines
 
     # --- find
 

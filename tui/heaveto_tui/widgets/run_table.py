@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.observe.attention import SORT_KEYS as SORTS
-from heaveto.observe.attention import Group, is_idle_resume, is_live, matches, rank
+from heaveto.observe.attention import Group, is_idle_resume, is_live, rank
 from heaveto.text import short_id
 from heaveto_tui.effects import plural
 from heaveto_tui.lines import DASH, EMPTY, pad
@@ -66,7 +66,7 @@ class Seat:
         idle: A resume that ended before it did anything: left out.
     """
 
-    __slots__ = ("_keys", "idle", "key", "live", "place", "run")
+    __slots__ = ("_hay", "_keys", "_rows", "idle", "key", "live", "place", "run")
 
     def __init__(self, run: RunSummary) -> None:
         """Work out what the list needs of a run."""
@@ -76,6 +76,24 @@ class Seat:
         self.live = is_live(run)
         self.idle = is_idle_resume(run)
         self._keys: dict[str, tuple[object, ...]] = {}
+        self._hay = ""
+        self._rows: tuple[Entry[RunRow], ...] = ()
+
+    def holds(self, wanted: str) -> bool:
+        """Tell whether a casefolded text stands in what the run is searched by."""
+        if not self._hay:
+            run = self.run
+            parts = (run.name or "", run.run_id, run.session_id, run.state, run.home)
+            self._hay = "\n".join(parts).casefold()
+        return wanted in self._hay
+
+    def rows(self) -> tuple[Entry[RunRow], ...]:
+        """Return its lines: the run, and the reason where it needs somebody."""
+        if not self._rows or self._rows[0].payload.run is not self.run:
+            head = Entry(self.key, RunRow("head", self.run))
+            reason = Entry(self.key, RunRow("reason", self.run))
+            self._rows = (head, reason)
+        return self._rows if self.place.group is Group.NEEDS else self._rows[:1]
 
     def rank_at(self, now: float) -> bool:
         """Rank the run as it stands now; tell whether that changed its place."""
@@ -120,11 +138,12 @@ def listing(seats: Iterable[Seat], *, sort: str, find: str = "") -> Listing:
     """
     every = list(seats)
     known = [seat for seat in every if not seat.idle]
-    chosen = [seat for seat in known if not find or matches(seat.run, find)]
+    wanted = find.casefold()
+    chosen = [seat for seat in known if not wanted or seat.holds(wanted)]
     chosen.sort(key=lambda seat: seat.order(sort))
     live = sum(seat.live for seat in known)
     return Listing(
-        entries=list(_entries(chosen, grouped=sort == "attention")),
+        entries=_entries(chosen, grouped=sort == "attention"),
         needs=sum(seat.place.group is Group.NEEDS for seat in known),
         live=live,
         ended=len(known) - live,
@@ -133,17 +152,16 @@ def listing(seats: Iterable[Seat], *, sort: str, find: str = "") -> Listing:
     )
 
 
-def _entries(chosen: list[Seat], *, grouped: bool) -> Iterable[Entry[RunRow]]:
+def _entries(chosen: list[Seat], *, grouped: bool) -> list[Entry[RunRow]]:
+    entries: list[Entry[RunRow]] = []
     group: Group | None = None
     for seat in chosen:
-        place = seat.place.group
-        if grouped and place is not group:
-            group = place
+        if grouped and seat.place.group is not group:
+            group = seat.place.group
             title, more = _TITLES[group]
-            yield Entry(None, RunRow("title", None, title, more))
-        yield Entry(seat.key, RunRow("head", seat.run))
-        if place is Group.NEEDS:
-            yield Entry(seat.key, RunRow("reason", seat.run))
+            entries.append(Entry(None, RunRow("title", None, title, more)))
+        entries.extend(seat.rows())
+    return entries
 
 
 class Columns(NamedTuple):
