@@ -198,7 +198,7 @@ async def test_the_loop_while_a_flow_is_laid_out(size: int) -> None:
         await at.press("enter")
         await at.until("TIME")
         await at.press("w", "c")
-        at._send("c")
+        at.send("c")
         while not any(each.name == "layout" for each in threading.enumerate()):
             await asyncio.sleep(0.001)
         stop = asyncio.Event()

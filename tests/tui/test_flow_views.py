@@ -95,6 +95,7 @@ async def test_every_view_shows_the_same_operation() -> None:
         assert run.chosen() == "analyst-id"  # there is one operation in this step
         await at.press("right", "down")
         await at.press("t")
+        await at.until("▌")  # the bars are drawn in their own time
         chosen = run.chosen()
         assert chosen in {"architect-id", "contrarian-id", "spawn-1-id"}
         name = str(chosen).removesuffix("-id")

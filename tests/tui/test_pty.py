@@ -446,6 +446,7 @@ def test_nothing_from_a_run_reaches_the_terminal(ended: Path) -> None:
         assert b"\x07" not in bytes(program.raw)
 
 
+@pytest.mark.slow  # needs the machine for itself; `make storm` runs it
 def test_a_storm_of_sizes(ended: Path) -> None:
     with console(ended) as program:
         program.until("quick")
