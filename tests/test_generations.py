@@ -896,7 +896,9 @@ def failing_records() -> Any:
 
 
 @pytest.mark.parametrize(
-    "records", [None, 5, [Failing()], [Failing], failing_records()], ids=repr
+    "records",
+    [None, 5, [Failing()], [Failing], failing_records()],
+    ids=["none", "number", "object", "class", "generator"],
 )
 def test_records_that_raise_are_refused(records: Any, tmp_path: Path) -> None:
     commit(tmp_path, 1)
