@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.geometry import Size
     from textual.screen import Screen
+    from textual.timer import Timer
 
     from heaveto.cli.console import ConsoleOptions
     from heaveto.observe.snapshot import ControlView, RunDetail
@@ -57,6 +58,9 @@ __all__ = ["PERFORM", "HeavetoApp", "run_console"]
 FRAME_S = 0.1
 """Seconds between two drawings: 10 Hz."""
 TICK_S = 1.0
+SETTLE_S = 0.5
+"""Seconds after the last change of size when everything is drawn once more: terminals
+move their lines about for a while."""
 
 
 class HeavetoApp(App[int], inherit_bindings=False):
@@ -112,6 +116,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self._due = False
         self._drawn_at = float("-inf")
         self._late = False
+        self._settling: Timer | None = None
         self._cursor_at = Offset()
         self._cursor_used = False
         self._stale = False
@@ -154,7 +159,11 @@ class HeavetoApp(App[int], inherit_bindings=False):
         shadow = self._shadow
         shadow.resize(*self.size)
         if not shadow.known:
-            pieces = every_piece(screen._compositor.render_strips())
+            strips = screen._compositor.render_strips()
+            if len(strips) < self.size.height:
+                self._paint_whole_later()  # it has not been laid out yet
+                return
+            pieces = every_piece(strips)
         text = shadow.update(pieces)
         if text:
             self._write(text)
@@ -167,9 +176,9 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
     def _paint_whole(self) -> None:
         self._late = False
-        if not self.is_headless and self._running:
-            screen = self.screen
-            self._paint(screen, every_piece(screen._compositor.render_strips()))
+        stack = self.screen_stack
+        if stack and self._running and not self.is_headless:
+            self._paint(stack[-1], every_piece(stack[-1]._compositor.render_strips()))
 
     def _write(self, text: str) -> None:
         """Send one frame; the hidden cursor follows only where it has moved."""
@@ -236,9 +245,11 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
         A terminal that was smaller for a moment has lost cells.
         """
-        self._shadow.forget()
-        self._paint_whole_later()
+        self._repaint(self)
         self._mind_size(event.size)
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(SETTLE_S, lambda: self._repaint(self))
 
     # --- what was read
 

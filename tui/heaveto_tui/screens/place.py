@@ -210,6 +210,8 @@ class Place(Screen[None], inherit_bindings=False):
 
     def action_act(self, name: str) -> None:
         """Do an action of the table, or say why it does not work now."""
+        if not self.is_active:
+            return  # something opened on top before the key was looked at
         off = why_off(name, self.situation())
         if off is not None:
             self.console.say(off)
