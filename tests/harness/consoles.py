@@ -96,7 +96,7 @@ class Driven:
             await asyncio.sleep(0.005)
         await self.settle()
 
-    async def settle(self, rounds: int = 4) -> None:
+    async def settle(self, rounds: int = 12) -> None:
         """Wait until every message, and what it caused, has been handled."""
         for _ in range(rounds):
             await self.pilot._wait_for_screen()

@@ -486,6 +486,7 @@ async def test_the_map_frames_what_the_canvas_shows() -> None:
         await at.press("c")
         await drawn(at)
         await at.press("w")
+        await at.until("╭")
         assert at.rows()[3].count("╭") == 1
         width = max(len(column) for column in run.map._grid)
         marks = sum(row[:80].count(sign) for row in at.rows()[3:20] for sign in "●◐○")
