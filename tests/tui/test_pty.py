@@ -447,6 +447,44 @@ def test_nothing_from_a_run_reaches_the_terminal(ended: Path) -> None:
 
 
 @pytest.mark.slow  # needs the machine for itself; `make storm` runs it
+def test_the_pager_gets_inert_text_and_the_console_comes_back(ended: Path) -> None:
+    copy = ended / "paged"
+    with console(ended, env={"PAGER": f"tee {copy}"}) as program:
+        program.until("quick")
+        program.press("\r")
+        program.until("OPERATION")
+        program.drain(0.3)
+        program.press("\r")
+        program.until("outline \u203a")
+        program.until("INSTRUCTION")
+        program.press("E")
+        _until(copy.exists)
+        program.drain(0.5)
+        program.until("INSTRUCTION")
+        assert 1049 in program.screen.modes
+        text = copy.read_text()
+        assert "say \\x1b[31m[/]" in text
+        assert "\\x1b]52;c;QQ==" in text
+        assert "\x1b" not in text
+
+
+def test_the_mouse_is_left_to_the_terminal_where_asked(folder: Path) -> None:
+    (folder / "config.toml").write_text("lionagi = false\nmouse = false\n")
+    with held(folder), console(folder) as program:
+        program.until("held")
+        assert not program.screen.modes & {1000, 1003, 1006}
+
+
+def test_a_run_can_be_watched_from_its_start(folder: Path) -> None:
+    flow = folder / "quick.toml"
+    flow.write_text(QUICK.replace("%s", "hello", 1))
+    with console(folder, "run", "--watch", str(flow)) as program:
+        program.until("OPERATION")
+        program.until("2 done")
+        program.press("q")
+        assert program.ended() == 0
+
+
 def test_a_storm_of_sizes(ended: Path) -> None:
     with console(ended) as program:
         program.until("quick")

@@ -176,7 +176,7 @@ class OperationScreen(Place):
         self.pane.start_follow()
         self.redraw()
 
-    async def do_file_pager(self) -> None:
+    def do_file_pager(self) -> None:
         """Show everything of this operation in the pager, inert."""
         argv = _pager()
         if argv is None:
@@ -189,7 +189,7 @@ class OperationScreen(Place):
         lines = [line for part in parts if part for line in [*plain_lines(part), ""]]
         environment = {**os.environ, "LESS": "", "LESSSECURE": "1"}
         with self.app.suspend():
-            subprocess.run(  # noqa: ASYNC221 - the screen is the pager's meanwhile
+            subprocess.run(  # the screen is the pager's meanwhile
                 argv,
                 input="\n".join(lines).encode("utf-8", "replace"),
                 env=environment,
