@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,33 @@ async def test_a_source_that_fails_is_read_again() -> None:
         assert refused.error.code == "db_busy"
         feed.want([cache_review().run])
         assert (await taken.until(DetailRead, 2)).detail is not None
+        assert not feed.reading
+    finally:
+        await _stop(task)
+
+
+async def test_a_run_that_changes_while_it_is_read_is_read_once_more() -> None:
+    class Slow(Scripted):
+        def __init__(self) -> None:
+            super().__init__([cache_review()])
+            self.started = threading.Event()
+            self.go_on = threading.Event()
+
+        def read(self, run: Any) -> Any:
+            self.started.set()
+            assert self.go_on.wait(10)
+            return super().read(run)
+
+    taken, source = Taken(), Slow()
+    feed = Feed(source, taken)
+    task = await _run(feed)
+    try:
+        run = cache_review().run
+        feed.want([run])
+        await asyncio.to_thread(source.started.wait, 10)
+        feed.want([run])  # the very same summary, while it is being read
+        source.go_on.set()
+        await taken.until(DetailRead, 2)
         assert not feed.reading
     finally:
         await _stop(task)

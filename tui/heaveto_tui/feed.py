@@ -71,6 +71,16 @@ class Source(Protocol):
         ...
 
 
+class Order:
+    """One wish to read a run; a later wish for the same run is another one."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: RunSummary) -> None:
+        """Name the run."""
+        self.run = run
+
+
 class Feed:
     """Reads and sends for one app.
 
@@ -83,7 +93,7 @@ class Feed:
         self._source = source
         self._post = post
         self._due = asyncio.Event()
-        self._wanted: dict[Hashable, RunSummary] = {}
+        self._wanted: dict[Hashable, Order] = {}
         self._shown: RunSummary | None = None
         self._text: tuple[RunDetail, str] | None = None
         self._text_sizes: tuple[int, ...] = ()
@@ -150,10 +160,9 @@ class Feed:
             await self._due.wait()
             self._due.clear()
             while self._wanted:
-                key = next(iter(self._wanted))
-                run = self._wanted[key]
-                await self._detail(run)
-                if self._wanted.get(key) is run:
+                key, order = next(iter(self._wanted.items()))
+                await self._detail(order.run)
+                if self._wanted.get(key) is order:  # else it is wanted once more
                     del self._wanted[key]
 
     async def _detail(self, run: RunSummary) -> None:
@@ -176,7 +185,7 @@ class Feed:
     def want(self, runs: list[RunSummary]) -> None:
         """Read the details of some runs once."""
         for run in runs:
-            self._wanted[run_key(run)] = run
+            self._wanted[run_key(run)] = Order(run)
         if runs:
             self._due.set()
 
