@@ -446,7 +446,6 @@ def test_nothing_from_a_run_reaches_the_terminal(ended: Path) -> None:
         assert b"\x07" not in bytes(program.raw)
 
 
-@pytest.mark.slow  # needs the machine for itself; `make storm` runs it
 def test_the_pager_gets_inert_text_and_the_console_comes_back(ended: Path) -> None:
     copy = ended / "paged"
     with console(ended, env={"PAGER": f"tee {copy}"}) as program:
@@ -501,6 +500,43 @@ def test_a_storm_of_sizes(ended: Path) -> None:
             program.drain(0.3)
         program.until("quick")
         assert program.process.poll() is None
+
+
+SLOW_SIZE = """
+import sys, time
+from heaveto_tui.driver import TerminalDriver
+from heaveto_tui.__main__ import main
+real = TerminalDriver._get_terminal_size
+def slow(self):
+    size = real(self)
+    time.sleep(0.05)
+    return size
+TerminalDriver._get_terminal_size = slow
+sys.exit(main())
+"""
+
+
+def test_a_size_is_not_overtaken_by_the_one_before(ended: Path) -> None:
+    argv = [sys.executable, "-c", SLOW_SIZE, "--home", str(ended / "home")]
+    with Program(argv, environ=_environ(ended), cwd=str(ended)) as program:
+        program.until("quick")
+        for _ in range(3):
+            program.resize(90, 28)
+            program.drain(0.02)
+            program.resize(40, 10)
+            program.until("This terminal has 40 and 10.", limit=8)
+            program.resize(95, 27)
+            program.drain(0.02)
+            program.resize(100, 30)
+            program.until("quick", limit=8)
+
+
+def test_the_size_is_that_of_the_terminal(ended: Path) -> None:
+    wrong = {"COLUMNS": "300", "LINES": "3"}
+    with console(ended, env=wrong) as program:
+        program.until("quick")
+        program.resize(40, 10)
+        program.until("This terminal has 40 and 10.")
 
 
 def test_ending_a_process_now(folder: Path) -> None:

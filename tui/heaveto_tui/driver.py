@@ -5,21 +5,29 @@ the text goes to standard output, where the terminal was found; characters it ca
 take become ``?``; a terminal that went away takes nothing more and raises nothing, so
 that the console can still end in order.
 
+It reads the terminal's size inside the signal handler, where a second change of size can
+overtake the first and leave it with a size that is no longer true. Here the signal only
+asks the loop to read the size.
+
 Its parser turns an escape sequence inside pasted text into the keys it is spelled with.
 :class:`InertParser` takes the escapes out of a paste first, so that a paste is text.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import selectors
+import signal
 import sys
 from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING, Any
 
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Resize
+from textual.geometry import Size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -156,6 +164,27 @@ class TerminalDriver(LinuxDriver):
         """The terminal has not taken yet what was written lately."""
         thread = self._writer_thread
         return thread is not None and thread._queue.qsize() > 2
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, and follow its size from the loop."""
+        super().start_application_mode()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self.mind_size)
+        loop.call_soon(self.mind_size)
+
+    def mind_size(self) -> None:
+        """Tell the app how large the terminal is now; runs in the loop."""
+        if not self._in_band_window_resize:
+            size = Size(*self._get_terminal_size())
+            self._app.post_message(Resize(size, size))
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Ask the terminal itself: ``COLUMNS`` of a shell does not follow it."""
+        with contextlib.suppress(OSError):
+            width, height = os.get_terminal_size(self.outlet.fileno())
+            if width and height:
+                return width, height
+        return super()._get_terminal_size()
 
     def run_input_thread(self) -> None:
         """Read the terminal until the driver ends; runs in a thread of its own."""
