@@ -17,7 +17,7 @@ import struct
 import subprocess
 import termios
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from wcwidth import wcwidth
 
@@ -33,10 +33,38 @@ _KNOWN_FINALS = set("HJKmhlnuptABCDGdrq")
 _SIZE = struct.Struct("HHHH")
 
 
+Look: TypeAlias = "tuple[frozenset[str], str, str]"
+PLAIN: Look = (frozenset(), "", "")
+
+
+def repen(pen: Look, args: str) -> Look:
+    """Return attributes, foreground and background after a colour sequence."""
+    attributes, fore, back = pen
+    codes = args.split(";")
+    while codes:
+        code = int(codes.pop(0) or 0)
+        if code == 0:
+            attributes, fore, back = PLAIN
+        elif code < 10:
+            attributes |= {str(code)}
+        elif code in {38, 48}:
+            count = {"2": 4, "5": 2}[codes[0]]
+            value = ";".join([str(code), *codes[:count]])
+            del codes[:count]
+            fore, back = (value, back) if code == 38 else (fore, value)
+        elif code in {39, 49}:
+            fore, back = ("", back) if code == 39 else (fore, "")
+        elif code % 10 < 8:
+            high = code // 10 in {4, 10}
+            fore, back = (fore, str(code)) if high else (str(code), back)
+    return attributes, fore, back
+
+
 class Screen:
     """The cells of a terminal.
 
     Attributes:
+        pens: Attributes, foreground and background codes of every cell.
         modes: Private modes that are on, such as 1049 (alternate screen).
         colours: Colour codes that were written, in order of their first appearance.
         strange: Sequences that the console has no reason to write.
@@ -45,6 +73,8 @@ class Screen:
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
         self.cells = [[" "] * columns for _ in range(rows)]
+        self.pens = [[PLAIN] * columns for _ in range(rows)]
+        self.pen: Look = PLAIN
         self.modes: set[int] = {25}
         self.colours: list[str] = []
         self.strange: list[str] = []
@@ -54,6 +84,7 @@ class Screen:
     def resize(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
         self.cells = [[" "] * columns for _ in range(rows)]
+        self.pens = [[PLAIN] * columns for _ in range(rows)]
 
     def feed(self, text: str) -> None:
         text = self._rest + text
@@ -90,6 +121,7 @@ class Screen:
             width = max(0, wcwidth(char))
             if width and self._column < self.columns and self._row < self.rows:
                 self.cells[self._row][self._column] = char
+                self.pens[self._row][self._column] = self.pen
                 if width == 2 and self._column + 1 < self.columns:
                     self.cells[self._row][self._column + 1] = ""
             self._column += width
@@ -114,6 +146,7 @@ class Screen:
             self.strange.append(found.group())
 
     def _colour(self, args: str) -> None:
+        self.pen = repen(self.pen, args)
         parts = [
             int(each or 0) for each in args.split(";") if each.isdigit() or not each
         ]

@@ -9,8 +9,8 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from harness.terminal import Screen
-from heaveto_tui.terminal import Shadow, cells
+from harness.terminal import PLAIN, Look, Screen, repen
+from heaveto_tui.terminal import Pen, Shadow, cells
 
 COLUMNS, ROWS = 24, 4
 STYLES = [
@@ -48,7 +48,7 @@ def _clean(rows: list[list[str]]) -> list[str]:
     ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(st.lists(pieces, min_size=1, max_size=6))
 def test_the_terminal_shows_what_the_shadow_believes(
     updates: list[list[tuple[int, int, list[Segment]]]],
@@ -63,7 +63,38 @@ def test_the_terminal_shows_what_the_shadow_believes(
         screen.feed(shadow.update(whole))
         assert screen.strange == []
         assert _clean(screen.cells) == _clean(_full(shadow))
+        assert _seen(screen) == _meant(shadow)
         assert shadow.update(whole[-1:]) == ""
+
+
+def _seen(screen: Screen) -> list[Look]:
+    """Return how every cell looks; of a blank what shows of it."""
+    rows = zip(screen.cells, screen.pens, strict=True)
+    return [
+        _shown(char, pen)
+        for cells, pens in rows
+        for char, pen in zip(cells, pens, strict=True)
+        if char
+    ]
+
+
+def _meant(shadow: Shadow) -> list[Look]:
+    written = Pen(ColorSystem.TRUECOLOR)
+    found: list[Look] = []
+    for row in shadow._rows:
+        for char, style in row or []:
+            if char:
+                written.forget()
+                code = written.to(style).removeprefix("\x1b[").removesuffix("m")
+                found.append(_shown(char, repen(PLAIN, code)))
+    return found
+
+
+def _shown(char: str, pen: Look) -> Look:
+    attributes, fore, back = pen
+    if char != " " or "7" in attributes:
+        return pen
+    return attributes & {"4", "9"}, "" if "4" not in attributes else fore, back
 
 
 def _fits(piece: tuple[int, int, list[Segment]]) -> bool:
@@ -89,6 +120,25 @@ def test_one_changed_word_is_a_few_bytes() -> None:
     assert ticked == "\x1b[1;46H3"
     done = shadow.update(_row(line.replace("running", "done   ").ljust(80)))
     assert len(done) < 40
+
+
+def test_a_blank_takes_the_colour_that_is_there() -> None:
+    shadow = Shadow(ColorSystem.TRUECOLOR)
+    shadow.resize(20, 1)
+    shadow.update(_row("waits".ljust(20), STYLES[0]))
+    green = _row("done ".ljust(20), STYLES[1])
+    assert shadow.update(green).count("\x1b[38") == 1
+    underlined = STYLES[0] + Style(underline=True)
+    assert "\x1b[0;4" in shadow.update(_row("done ".ljust(20), underlined))
+
+
+def test_what_has_the_present_colour_goes_first() -> None:
+    shadow = Shadow(ColorSystem.TRUECOLOR)
+    shadow.resize(20, 4)
+    rows = [(0, row, [Segment("-" * 20, STYLES[row % 2])]) for row in range(4)]
+    assert shadow.update(rows).count("m") == 2
+    changed = [(3, row, [Segment("x", STYLES[row % 2])]) for row in range(4)]
+    assert shadow.update(changed).count("m") == 1
 
 
 def test_an_unchanged_screen_writes_nothing() -> None:

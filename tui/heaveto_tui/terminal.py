@@ -3,8 +3,10 @@
 The drawing library repaints regions: a changed word costs its whole row up to it, and
 every piece of text carries its full colours. Here each update is compared with what the
 terminal already shows and only the cells that differ are written, with the colours that
-differ from the last ones written. One changed status is then some hundred bytes and a
-ticking clock a dozen, which is what a slow link has room for.
+differ from the last ones written. A change of colour costs more than a jump of the
+cursor, so what has the present colour is written first, and a blank, which shows only
+its background, takes whatever colour is there. One changed status is then some hundred
+bytes and a ticking clock a dozen, which is what a slow link has room for.
 
 :class:`Shadow` does no I/O: runs of segments in, a string of escape sequences out. When
 anything else may have written to the terminal, :meth:`Shadow.forget` makes the next
@@ -13,6 +15,7 @@ update complete.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from rich.cells import cell_len
@@ -35,7 +38,11 @@ _WIDE = ("", None)
 """What stands in the second cell of a wide character."""
 _GAP = 5
 """Unchanged cells that are cheaper to write again than to jump over."""
+_SORTED = 64
+"""Runs in one update above which they are written as they come."""
 _NULL = Style.null()
+Run: TypeAlias = "tuple[int, int, int]"
+"""Row, first column and the column after the last one."""
 
 
 class Pen:
@@ -72,6 +79,21 @@ class Pen:
             if old != now
         ]
         return f"\x1b[{';'.join(colours)}m"
+
+    def shows_blank(self, style: Style | None) -> bool:
+        """Tell whether a blank written now looks as one of a style does."""
+        if self._current is None:
+            return False
+        attributes, _, background = self._parts(self._current)
+        wanted = self._parts(style or _NULL)
+        lines = _lines(attributes), _lines(wanted[0])
+        return lines == ("", "") and background == wanted[2]
+
+    def writes(self, style: Style | None) -> bool:
+        """Tell whether text of a style can be written without a code."""
+        return self._current is not None and self._parts(self._current) == self._parts(
+            style or _NULL
+        )
 
     def _parts(self, style: Style) -> tuple[str, str, str]:
         """Return attribute codes, foreground codes and background codes."""
@@ -135,41 +157,84 @@ class Shadow:
             pieces: Column, row and segments of runs of cells; they may overlap what is
                 shown already, which then costs nothing.
         """
+        self.known = True
+        runs: list[Run] = []
+        for column, row, segments in pieces:
+            if 0 <= row < len(self._rows):
+                runs.extend(self._take(column, row, cells(segments)))
         out: list[str] = []
         at: tuple[int, int] | None = None
-        self.known = True
-        for column, row, segments in pieces:
-            if not 0 <= row < len(self._rows):
-                continue
-            at = self._piece(column, row, cells(segments), out, at)
+        while runs:
+            at = self._run(runs.pop(self._next(runs)), out, at)
         return "".join(out)
 
-    def _piece(
-        self,
-        column: int,
-        row: int,
-        new: list[Cell],
-        out: list[str],
-        at: tuple[int, int] | None,
-    ) -> tuple[int, int] | None:
-        """Write the changed runs of one piece; return where the cursor stands."""
+    def _take(self, column: int, row: int, new: list[Cell]) -> Iterable[Run]:
+        """Put cells into the copy; yield the runs that the terminal does not show."""
         shown = self._rows[row]
         if shown is None:
             # A row that is not known is written from what the piece holds; the cells
             # beside it stay unknown until their own piece comes.
             shown = self._rows[row] = [("\0", None)] * self._width
         new = new[: max(0, self._width - column)]
-        for start, end in _changed(shown[column : column + len(new)], new):
-            if at != (column + start, row):
-                out.append(f"\x1b[{row + 1};{column + start + 1}H")
-            for text, style in new[start:end]:
-                if text:
-                    out.append(self.pen.to(style))
-                    out.append(text)
-            at = (column + end, row)
+        if not new:
+            return ()
+        # What covers half of a wide character leaves nothing of the other half.
+        if column and shown[column] is _WIDE:
+            column -= 1
+            new.insert(0, (" ", _of_blank(shown[column][1])))
+        end = column + len(new)
+        if end < self._width and shown[end] is _WIDE:
+            new.append((" ", _of_blank(new[-1][1])))
+        runs = list(_changed(shown[column : column + len(new)], new))
         shown[column : column + len(new)] = new
+        return [(row, column + start, column + end) for start, end in runs]
+
+    def _next(self, runs: list[Run]) -> int:
+        """Return the index of the run that is the cheapest to write now."""
+        if len(runs) <= _SORTED:
+            for index, (row, start, _) in enumerate(runs):
+                text, style = self._cells(row)[start]
+                if text != " " and self.pen.writes(style):
+                    return index
+        return 0
+
+    def _cells(self, row: int) -> list[Cell]:
+        cells = self._rows[row]
+        assert cells is not None
+        return cells
+
+    def _run(
+        self, run: Run, out: list[str], at: tuple[int, int] | None
+    ) -> tuple[int, int] | None:
+        """Write one run of the copy; return where the cursor stands then."""
+        row, start, end = run
+        while start < end and self._cells(row)[start] is _WIDE:
+            start += 1  # a later piece wrote over it, and has a run of its own
+        if at != (start, row):
+            out.append(f"\x1b[{row + 1};{start + 1}H")
+        pen = self.pen
+        for text, style in self._cells(row)[start:end]:
+            if text == " " and pen.shows_blank(style):
+                out.append(text)
+            elif text:
+                out.append(pen.to(style))
+                out.append(text)
         # After the last column a terminal may keep the cursor on it: never rely on it.
-        return None if at is None or at[0] >= self._width else at
+        return None if end >= self._width else (end, row)
+
+
+@lru_cache(256)
+def _lines(attributes: str) -> str:
+    """Return those attributes that show on a blank: underline, reverse, strike."""
+    return ";".join(each for each in attributes.split(";") if each in {"4", "7", "9"})
+
+
+@lru_cache(1024)
+def _of_blank(style: Style | None) -> Style | None:
+    """Return what of a style shows on a blank."""
+    if style is None or style.reverse or style.underline or style.strike:
+        return style
+    return Style(bgcolor=style.bgcolor)
 
 
 def cells(segments: Sequence[Segment]) -> list[Cell]:
@@ -179,9 +244,13 @@ def cells(segments: Sequence[Segment]) -> list[Cell]:
         if control:
             continue
         if text.isascii():
-            found.extend([(char, style) for char in text])
+            blank = (" ", _of_blank(style))
+            found.extend([blank if char == " " else (char, style) for char in text])
             continue
         for char in text:
+            if char == " ":
+                found.append((char, _of_blank(style)))
+                continue
             width = cell_len(char)
             if width == 0:
                 if found:
@@ -201,7 +270,7 @@ def _changed(shown: list[Cell], new: list[Cell]) -> Iterable[tuple[int, int]]:
     for index, cell in enumerate(new):
         if index < len(shown) and shown[index] == cell:
             continue
-        if start is not None and index - end <= _GAP:
+        if start is not None and _bridged(new, end, index):
             end = index + 1
             continue
         if start is not None:
@@ -209,6 +278,14 @@ def _changed(shown: list[Cell], new: list[Cell]) -> Iterable[tuple[int, int]]:
         start, end = index, index + 1
     if start is not None:
         yield _whole(new, start, end)
+
+
+def _bridged(new: list[Cell], end: int, start: int) -> bool:
+    """Tell whether what lies between two runs is cheaper to write again."""
+    if start - end > _GAP:
+        return False
+    style = new[end - 1][1]
+    return all(text == " " or each == style for text, each in new[end:start])
 
 
 def _whole(new: list[Cell], start: int, end: int) -> tuple[int, int]:
