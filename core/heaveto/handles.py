@@ -111,20 +111,26 @@ class Directory:
                     self.system.flock(fd, fcntl.LOCK_UN)
             self.system.close(fd)
 
-    def verify(self) -> None:
+    def verify(self, *files: OwnedFile) -> None:
         """Check that the path still leads to this directory (SPEC E-59).
+
+        Args:
+            files: Own files whose names have to lead to them as well.
 
         Raises:
             FileIdentityError: Something else, or nothing, is there now.
         """
+        stat = self.system.stat
         try:
-            found = self.system.stat(self._text, follow=True)
+            found = stat(self._text, follow=True)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
             raise FileIdentityError(f"the directory is gone: {self.path}") from None
         if (found.st_dev, found.st_ino) != self.identity:
             raise FileIdentityError(f"another directory is at {self.path}")
+        for owned in files:
+            owned.verify()
 
     def sync(self) -> None:
         """Make the directory's entries durable as far as the file system can."""
@@ -425,14 +431,16 @@ class OwnedFile:
 
     def append(self, data: bytes | memoryview) -> None:
         """Write all bytes at the end, however short single writes are (SPEC E-51)."""
-        rest = memoryview(data)
+        rest = data
         while rest:
             count = self.directory.system.write(self.fd, rest)
             if count <= 0:
                 raise OSError(errno.EIO, "write made no progress")
             self.written += count
             self.directory.written += count
-            rest = rest[count:]
+            if count == len(rest):
+                return
+            rest = memoryview(rest)[count:]
 
     def sync(self) -> None:
         """Make the content durable."""

@@ -59,6 +59,7 @@ __all__ = [
     "Tally",
     "count",
     "encode",
+    "encode_flat",
     "freeze",
     "loads_strict",
     "normalize",
@@ -298,7 +299,7 @@ def encode(value: Json | Frozen) -> bytes:
     """
     kind = type(value)
     if kind is dict and len(value) < WIDE:
-        flat = _flat_object(value)
+        flat = encode_flat(value)
         if flat is not None:
             return flat
     elif kind is str and len(value) < _PIECE:
@@ -306,18 +307,34 @@ def encode(value: Json | Frozen) -> bytes:
     return b"".join(pieces(value))
 
 
-def _flat_object(value: dict[str, Frozen]) -> bytes | None:
-    """Encode an object of texts and nulls, as most entries are, in the fewest steps."""
-    parts = []
+def encode_flat(value: dict[str, Json | Frozen]) -> bytes | None:
+    """Encode an object of texts and nulls, as most entries are, in the fewest steps.
+
+    Returns:
+        As :func:`encode`; None when the object holds anything else, or a long text.
+    """
+    parts: list[bytes] = []
     for name, item in value.items():
-        member = _member(name) if len(name) < _WORD else _text(name)
+        parts.append(_member(name) if len(name) < _WORD else _head(name))
         if type(item) is str and len(item) < _PIECE:
-            parts.append(b"%b:%b" % (member, _text(item)))
+            if len(item) > _WORD and item.isascii():
+                raw = item.encode("ascii")
+                if not raw.translate(None, _UNESCAPED):
+                    parts += (b'"', raw, b'"')
+                    continue
+            parts.append(encode_basestring_ascii(item).encode("ascii"))
         elif item is None:
-            parts.append(b"%b:null" % member)
+            parts.append(b"null")
         else:
             return None
-    return b"{%b}" % b",".join(parts)
+    if parts:
+        parts[0] = parts[0][1:]
+    return b"{%b}" % b"".join(parts)
+
+
+def _head(name: str) -> bytes:
+    """Encode a member's name with what stands around it, a comma before it."""
+    return b",%b:" % _text(name)
 
 
 def _text(text: str) -> bytes:
@@ -329,7 +346,7 @@ def _text(text: str) -> bytes:
     return encode_basestring_ascii(text).encode("ascii")
 
 
-_member = functools.lru_cache(maxsize=256)(_text)
+_member = functools.lru_cache(maxsize=256)(_head)
 """Member names, of which entries have a dozen."""
 
 

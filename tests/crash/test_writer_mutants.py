@@ -125,7 +125,7 @@ MUTANTS = {
     ),
     "forget what was not written": (
         UNIT,
-        "        self._attempt(lambda: self._fold_all(transitions[self._folded :]))\n",
+        "        self._attempt(self._fold_all, transitions[self._folded :])\n",
         "",
         ["errors"],
     ),

@@ -10,6 +10,7 @@ Synchronous, without I/O; belongs to the thread that owns the live values.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -48,6 +49,7 @@ class Admission:
 
     Attributes:
         tally: What capture has done so far.
+        cpu_s: CPU seconds of this thread that it has taken.
     """
 
     def __init__(self, state: State, *, strict: bool) -> None:
@@ -63,6 +65,7 @@ class Admission:
             CheckpointError: ``splice_unguarded``.
         """
         self.tally = Tally()
+        self.cpu_s = 0.0
         self._strict = strict
         self._context = state.flow_context
         self._promoted = plan_has_ids(state.plan)
@@ -90,8 +93,8 @@ class Admission:
         if context is not UNCHANGED:
             self._context = context
         if kind is Kind.SPAWNED:
-            self._guard.add(Transition(entry=_outline(entry)))
-        return Transition(entry=entry, context=context)
+            self._guard.put(_outline(entry))
+        return Transition(entry, context)
 
     def plan(self, value: object) -> Json:
         """Capture a plan that takes the place of the former one.
@@ -116,8 +119,8 @@ class Admission:
         if value["status"] == "pending" and value["response"] is not None:
             refuse("$.response", "a pending entry has no response")
         for name, item in value.items():
-            if type(item) is not str or not item.isascii():
-                value[name] = freeze(item, tally=self.tally)
+            if item is not None and (type(item) is not str or not item.isascii()):
+                value[name] = self._capture(item)
         entry = read_entry(kind, value)
         if entry is None:
             _refuse_entry(kind, value)
@@ -129,12 +132,20 @@ class Admission:
 
     def _change(self, flow_context: object) -> Frozen:
         """Capture the context; ``UNCHANGED`` when it is the one before."""
-        frozen = freeze(flow_context, self._context, tally=self.tally)
+        frozen = self._capture(flow_context, self._context)
         if frozen is self._context:
             return UNCHANGED
         if not is_object(frozen):
             refuse("$", "the flow context must be an object")
         return frozen
+
+    def _capture(self, live: object, previous: Frozen = None) -> Frozen:
+        """Freeze a value and count what that takes."""
+        started = time.thread_time()
+        try:
+            return freeze(live, previous, tally=self.tally)
+        finally:
+            self.cpu_s += time.thread_time() - started
 
 
 def _refuse_entry(kind: Kind, value: dict[str, object]) -> NoReturn:
@@ -155,13 +166,7 @@ def _refuse_splice() -> NoReturn:
 
 def _outline(entry: Entry) -> Entry:
     """Leave out the value, so that nothing is held twice."""
-    return Entry(
-        kind=entry.kind,
-        id=entry.id,
-        status=entry.status,
-        witness=entry.witness,
-        value=None,
-    )
+    return entry._replace(value=None)
 
 
 def initial_state(

@@ -12,10 +12,9 @@ import os
 import queue
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.checkpoint.unit import poison
 from heaveto.errors import (
@@ -43,11 +42,10 @@ if TYPE_CHECKING:
 __all__ = ["Close", "Inbox", "Job", "start"]
 
 
-_LOOP, _STEP = attrgetter("loop"), attrgetter("step")
+_LOOP = attrgetter("loop")
 
 
-@dataclass(slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """A transition to make durable, or a step of its own, and who waits for it."""
 
     loop: asyncio.AbstractEventLoop
@@ -129,21 +127,18 @@ def _serve(make: Callable[[], Unit], opened: Opened, inbox: Inbox) -> None:
     opened.put(unit)
     last: Close | None = None
     while last is None:
-        jobs: list[Job] = []
+        batch: list[Job] = []
         for job in _drain(inbox):
             if isinstance(job, Close):
                 last = job
                 break
-            jobs.append(job)
-        for step, group in groupby(jobs, key=_STEP):
-            batch = list(group)
-            try:
-                if step is None:
-                    _write(unit, batch, inbox)
-                else:
-                    _step(unit, batch, inbox)
-            except BaseException as error:
-                _settle(batch, poison(error))
+            if job.step is None:
+                batch.append(job)
+                continue
+            _do(_write, unit, batch, inbox)
+            _do(_step, unit, [job], inbox)
+            batch = []
+        _do(_write, unit, batch, inbox)
     try:
         last.done.set_result(unit.close(publish=last.publish))
     except BaseException as error:
@@ -180,16 +175,30 @@ def _drain(inbox: Inbox) -> list[Job | Close]:
     return jobs
 
 
+def _do(
+    work: Callable[[Unit, list[Job], Inbox], None],
+    unit: Unit,
+    jobs: list[Job],
+    inbox: Inbox,
+) -> None:
+    """Do jobs, if there are any; whatever fails, their callers hear of it."""
+    if not jobs:
+        return
+    try:
+        work(unit, jobs, inbox)
+    except BaseException as error:
+        _settle(jobs, poison(error))
+
+
 def _write(unit: Unit, jobs: list[Job], inbox: Inbox) -> None:
     """Write a run of transitions and tell each caller its own outcome."""
     receipt = unit.write([job.transition for job in jobs if job.transition])
     inbox.taken += len(jobs)
-    inbox.persisted = (
-        inbox.taken if receipt.error is None else inbox.persisted + receipt.durable
-    )
-    if receipt.durable == len(jobs):
+    if receipt.error is None:
+        inbox.persisted = inbox.taken
         _settle(jobs, None)
     else:
+        inbox.persisted += receipt.durable
         _settle(jobs[: receipt.durable], None)
         _settle(jobs[receipt.durable :], receipt.error)
 
@@ -215,9 +224,10 @@ def _settle(jobs: list[Job], error: CheckpointError | None) -> None:
 def _resolve(jobs: list[Job], error: CheckpointError | None) -> None:
     """Set what callers wait for, on their own thread."""
     for job in jobs:
-        if job.future.done():
+        future = job.future
+        if future.done():
             continue
         if error is None:
-            job.future.set_result(None)
+            future.set_result(None)
         else:
-            job.future.set_exception(error)
+            future.set_exception(error)

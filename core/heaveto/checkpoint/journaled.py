@@ -88,7 +88,9 @@ class JournaledUnit(Unit):
             return
         for index, transition in enumerate(transitions):
             kind, entry = transition.entry.kind, self._encoded(transition.entry)
-            change = self._change(transition)
+            change = None
+            if transition.context is not UNCHANGED:
+                change = self._change(transition)
             line = self._line(kind, entry, change)
             if self._bytes + len(line) > self._max_bytes or self._seq == v3.MAX_SEQ:
                 self._commit()
@@ -112,9 +114,7 @@ class JournaledUnit(Unit):
     # --- records
 
     def _change(self, transition: Transition) -> bytes | None:
-        """Encode the change of the context; None when there is none."""
-        if transition.context is UNCHANGED:
-            return None
+        """Encode the change of the context; None when it says the same."""
         ops = diff(self._context, transition.context)
         if not ops:
             return None
@@ -161,9 +161,7 @@ class JournaledUnit(Unit):
         Raises:
             FileIdentityError: A name leads elsewhere or nowhere.
         """
-        self.directory.verify()
-        self._base.verify()
-        self._journal.verify()
+        self.directory.verify(self._base, self._journal)
 
     # --- publication
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.jsonvalue import Frozen, Json, encode, pieces
 
@@ -65,9 +65,10 @@ class _Unchanged:
 UNCHANGED = _Unchanged()
 
 _ID = {Kind.OP: "agent_id", Kind.SPAWNED: "node_id"}
+_OUTCOMES = frozenset({"completed", "failed"})
 _STATUSES = {
-    Kind.OP: frozenset({"completed", "failed"}),
-    Kind.SPAWNED: frozenset({"completed", "failed", "pending"}),
+    Kind.OP: _OUTCOMES,
+    Kind.SPAWNED: _OUTCOMES | {"pending"},
 }
 _TEXTS = (
     "operation",
@@ -80,23 +81,22 @@ _TEXTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One outcome, or one recorded intent.
+class Entry(NamedTuple):
+    """One outcome, or one recorded intent; a tuple, as each record makes one.
 
     Attributes:
         kind: Planned or spawned.
         id: The agent id or the node id.
         status: ``completed``, ``failed``; for spawned ones also ``pending``.
-        witness: It records an escalation splice.
         value: The whole entry as it is stored: an object, plain or frozen.
+        witness: It records an escalation splice.
     """
 
     kind: Kind
     id: str
     status: str
-    witness: bool = False
     value: Json | Frozen
+    witness: bool = False
 
 
 def read_entry(kind: Kind, value: Json) -> Entry | None:
@@ -110,22 +110,22 @@ def read_entry(kind: Kind, value: Json) -> Entry | None:
         The entry; None when its identity, status, response or an extension field has
         the wrong form (SPEC E-10, E-11). Unknown members are kept (E-13).
     """
-    if not isinstance(value, dict):
+    if type(value) is not dict:
         return None
     identity, status = value.get(_ID[kind]), value.get("status")
-    if not isinstance(identity, str) or not identity or "response" not in value:
+    if type(identity) is not str or not identity or "response" not in value:
         return None
-    if not isinstance(status, str) or status not in _STATUSES[kind]:
+    if type(status) is not str or status not in _STATUSES[kind]:
         return None
     digest = value.get("result_digest")
-    if digest is not None and not isinstance(digest, str):
+    if digest is not None and type(digest) is not str:
         return None
     if kind is Kind.OP:
-        return Entry(kind=kind, id=identity, status=status, value=value)
+        return Entry(kind, identity, status, value)
     if not _extensions_hold(value, status):
         return None
     witness = value.get("escalated_from") is not None
-    return Entry(kind=kind, id=identity, status=status, witness=witness, value=value)
+    return Entry(kind, identity, status, value, witness)
 
 
 def _extensions_hold(value: Mapping[str, Json], status: str) -> bool:
@@ -138,9 +138,8 @@ def _extensions_hold(value: Mapping[str, Json], status: str) -> bool:
     return all(text is None or isinstance(text, str) for text in texts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
-    """One outcome and the context that goes with it."""
+class Transition(NamedTuple):
+    """One outcome and the context that goes with it; a tuple like :class:`Entry`."""
 
     entry: Entry
     context: Json | Frozen = UNCHANGED

@@ -28,7 +28,7 @@ import logging
 import os
 import traceback
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, ParamSpec
 
 from heaveto.checkpoint import v2, v3
 from heaveto.checkpoint.loader import JOURNAL_SUFFIX, load_checkpoint
@@ -42,7 +42,7 @@ from heaveto.errors import (
     FileTypeError,
 )
 from heaveto.frozen import SCALARS
-from heaveto.jsonvalue import count, encode
+from heaveto.jsonvalue import count, encode, encode_flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from heaveto.jsonvalue import Json
 
 __all__ = ["PIECE", "Receipt", "SnapshotUnit", "Unit", "poison"]
+
+_Given = ParamSpec("_Given")
 
 _log = logging.getLogger("heaveto.checkpoint")
 
@@ -136,10 +138,10 @@ class Unit:
         published later holds it.
         """
         self._folded = self._durable = 0
-        error = self._attempt(lambda: self._put(transitions))
+        error = self._attempt(self._put, transitions)
         if error is None:
             return Receipt(self._durable, None)
-        self._attempt(lambda: self._fold_all(transitions[self._folded :]))
+        self._attempt(self._fold_all, transitions[self._folded :])
         lost = self._attempt(self._find) if self._durable else None
         if lost is not None:
             return Receipt(0, _uncertain(lost))
@@ -189,14 +191,16 @@ class Unit:
 
     # --- failure
 
-    def _attempt(self, act: Callable[[], None]) -> CheckpointError | None:
+    def _attempt(
+        self, act: Callable[_Given, None], *args: _Given.args, **kwargs: _Given.kwargs
+    ) -> CheckpointError | None:
         """Run one step and turn what it raises into what the caller is told."""
         if self._poison is not None:
             return self._poison
         self._asked = True
         self._published = "no"
         try:
-            act()
+            act(*args, **kwargs)
         except _EXPECTED as failure:
             self._behind = True
             return _explained(failure, self._published)
@@ -211,6 +215,9 @@ class Unit:
         """Encode an entry, for its record and for every later base."""
         value = entry.value
         self.encoded += 1 + len(value)
+        flat = encode_flat(value)
+        if flat is not None:
+            return flat
         for item in value.values():
             if type(item) not in SCALARS:
                 self.encoded += count(item) - 1
@@ -227,7 +234,7 @@ class Unit:
     def _keep(self, entry: Entry, data: bytes) -> None:
         """Keep an entry as it stands in a base: a planned one behind its name."""
         if entry.kind is Kind.OP:
-            data = b"%b:%b" % (encode(entry.id), data)
+            data = b"".join((encode(entry.id), b":", data))
         self._entries[entry.kind][entry.id] = data
 
     def _fold_all(self, transitions: Iterable[Transition]) -> None:

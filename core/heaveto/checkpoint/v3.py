@@ -77,6 +77,7 @@ _REQUIRED = ("version", "generation", "seq", "kind", "entry")
 _NEEDED = frozenset(_REQUIRED)
 _ALLOWED = _NEEDED | {"flow_context"}
 _KINDS = {str(kind): kind for kind in Kind}
+_BETWEEN = {kind: b',"kind":"%b","entry":' % kind.encode() for kind in Kind}
 _OWN = frozenset({*MEMBERS, "version", "max_spawn", "generation", "journal_seq"})
 
 
@@ -108,14 +109,11 @@ def record_line(
         entry: Encoded, so that it is encoded once for the journal and for every base.
         flow_context: From :func:`encode_patch`; None leaves the member out.
     """
-    head = b'{"version":3,"generation":"%b","seq":%d,"kind":"%b","entry":' % (
-        generation.encode(),
-        seq,
-        kind.encode(),
-    )
+    head = b'{"version":3,"generation":"%b","seq":%d' % (generation.encode(), seq)
     if flow_context is None:
-        return b"".join((head, entry, b"}\n"))
-    return b"".join((head, entry, b',"flow_context":', flow_context, b"}\n"))
+        return b"".join((head, _BETWEEN[kind], entry, b"}\n"))
+    tail = (b',"flow_context":', flow_context, b"}\n")
+    return b"".join((head, _BETWEEN[kind], entry, *tail))
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
