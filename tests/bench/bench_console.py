@@ -77,6 +77,7 @@ def p95(values: Sequence[float]) -> float:
 def environ(tmp: Path) -> dict[str, str]:
     return {
         **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "",  # as a user starts it: compiled once
         "PYTHONPATH": os.pathsep.join((str(ROOT / "core"), str(ROOT / "tui"))),
         "LC_ALL": "C.UTF-8",
         "HEAVETO_CONFIG": str(tmp / "config.toml"),

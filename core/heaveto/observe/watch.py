@@ -3,8 +3,8 @@
 A thread of its own does all that blocks. Ten times a second it asks each database
 whether it moved (one pragma on a connection that holds no transaction), takes the hints
 of changed files, reads what is new and hands the difference over to the event loop.
-While no run goes on it looks four times a second: an idle home costs one pragma and a few
-``stat`` a look.
+While no run goes on it looks four times a second: an idle home costs one pragma and a
+few ``stat`` a look.
 
 The loop's side holds one merged change at most, so a slow reader costs no memory.
 """
@@ -67,7 +67,7 @@ class Watcher:
     def __init__(self, observer: Observer) -> None:
         """Start nothing yet."""
         self._observer = observer
-        self._hints = Hints(wanted=False)
+        self._hints: Hints | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = asyncio.Event()
         self._waiting: Change | None = None
@@ -120,12 +120,12 @@ class Watcher:
         except BaseException as error:  # raised again on the loop
             self._hand_over(None, error)
         finally:
-            self._hints.close()
+            if self._hints is not None:
+                self._hints.close()
             self._hand_over(None)
 
     def _look_on(self) -> None:
-        """Look until told to stop."""
-        self._hints = Hints(wanted=not polling_wanted() and self._is_local())
+        """Look until told to stop; what is there first, before any watch is set."""
         last: tuple[HomeView, ...] | None = None
         while not self._stop.is_set():
             began = time.monotonic()
@@ -136,13 +136,21 @@ class Watcher:
                 self._hand_over(
                     Change(runs=self._observer.listed(), keys=told, homes=homes)
                 )
+            pause = _IDLE_LOOK_S
+            if last is not None:
+                paths = self._observer.watch_paths()
+                self._watch(paths)
+                # Each home watches its folder of runs, and one for a run that goes on.
+                if len(paths) > len(self._observer.homes):
+                    pause = _LOOK_S
             last = homes
-            paths = self._observer.watch_paths()
-            self._hints.watch(paths)
-            # Each home watches its folder of runs, and a folder a run that goes on.
-            going_on = len(paths) > len(self._observer.homes)
-            pause = _LOOK_S if going_on else _IDLE_LOOK_S
             self._stop.wait(max(0.01, pause - (time.monotonic() - began)))
+
+    def _watch(self, paths: tuple[str, ...]) -> None:
+        """Ask to be told of changes in some directories."""
+        if self._hints is None:
+            self._hints = Hints(wanted=not polling_wanted() and self._is_local())
+        self._hints.watch(paths)
 
     def _is_local(self) -> bool:
         """Tell whether every home is on a file system that gives notices."""
@@ -153,11 +161,13 @@ class Watcher:
     def _refresh(self) -> frozenset[str]:
         """Read what is new; what cannot be read is told by the homes' health."""
         with contextlib.suppress(StateDBError):
-            return self._observer.refresh(self._hints.take())
+            hints = self._hints
+            return self._observer.refresh(None if hints is None else hints.take())
         return frozenset()
 
     def _homes(self) -> tuple[HomeView, ...]:
-        polling = self._hints.why_not is not None
+        hints = self._hints
+        polling = polling_wanted() if hints is None else hints.why_not is not None
         return tuple(replace(home, polling=polling) for home in self._observer.health())
 
     def _hand_over(
