@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.worlds import NOW, control, detail, operation, summary
 from heaveto.model import OperationStatus as Op
 from heaveto.model import RunState
-from heaveto_tui.timeline import FOLD, Piece, cells, nice, timeline
+from heaveto_tui.timeline import FOLD, Piece, bars, nice, timeline
 
 if TYPE_CHECKING:
     from heaveto.observe.snapshot import ControlView, OperationView, RunDetail
@@ -157,9 +157,9 @@ def test_every_piece_leaves_a_mark_in_order(
     axis = time.axis(width, folded=folded)
     assert 1 <= axis.width <= width
     for one in operations:
-        marks = cells(time.pieces[one.id], axis)
-        assert set(marks.values()) & {"running", "now"}
-        assert all(0 <= column < axis.width for column in marks)
+        marks = bars(time.pieces[one.id], axis)
+        assert marks[-1][2] in ("running", "now")
+        assert all(0 <= first < last <= axis.width for first, last, _ in marks)
     moments = sorted(
         moment for pieces in time.pieces.values() for p in pieces for moment in p[:2]
     )
@@ -183,6 +183,8 @@ def test_a_clock_that_went_back_breaks_nothing() -> None:
     one = replace(operation("a", Op.COMPLETED, started=10), ended_at=NOW - 500)
     found = run_of(one, state=RunState.COMPLETED, ended=400)
     time = timeline(found, NOW)
-    marks = cells(time.pieces["a-id"], time.axis(30))
-    assert "running" in marks.values()
-    assert cells([Piece(NOW + 999, NOW - 999, "running")], time.axis(30))
+    (*_, (first, last, kind)) = bars(time.pieces["a-id"], time.axis(30))
+    assert kind == "running"
+    assert first < last
+    ((first, last, _),) = bars([Piece(NOW + 999, NOW - 999, "running")], time.axis(30))
+    assert first < last

@@ -202,11 +202,7 @@ class Look:
 
     def wrap(self, text: str, width: int) -> list[str]:
         """Break an inert line into lines of at most ``width`` cells."""
-        if width < 1:
-            return []
-        if text.isascii():
-            return textwrap.wrap(text, width, drop_whitespace=True) or [""]
-        return _wrap_wide(text, width)
+        return list(_wrapped(text, width)) if width > 0 else []
 
     def spelled(self, line: Line) -> Line:
         """Return the line in this terminal's signs, one for one."""
@@ -216,6 +212,14 @@ class Look:
             (text if text.isascii() else text.translate(_TO_ASCII), role)
             for text, role in line
         )
+
+
+@lru_cache(maxsize=4096)
+def _wrapped(text: str, width: int) -> tuple[str, ...]:
+    """Break a line; what is in view is broken again at every drawing."""
+    if text.isascii():
+        return tuple(textwrap.wrap(text, width, drop_whitespace=True)) or ("",)
+    return tuple(_wrap_wide(text, width))
 
 
 def _wrap_wide(text: str, width: int) -> list[str]:
@@ -271,7 +275,7 @@ def fit(line: Line, width: int, *, mark: str = "…") -> Line:
     room = width
     out: list[tuple[str, str]] = []
     for text, role in line:
-        size = cell_width(text)
+        size = len(text) if text.isascii() else cell_width(text)
         if size > room:
             cut = clip(text, room, mark=mark)
             if cut:

@@ -6,6 +6,7 @@ does; so a view lays out when plans differ and otherwise repaints single cells.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.cli.graphs import arrows
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from heaveto.observe.snapshot import OperationView, RunDetail
     from heaveto_tui.dag_layout import Drawing
     from heaveto_tui.lines import Look
+    from heaveto_tui.presentation import Face
 
 __all__ = [
     "INLINE",
@@ -92,8 +94,12 @@ def plan_of(detail: RunDetail, look: Look) -> Plan:
 
 def state_of(operation: OperationView) -> State:
     """Return what the node of an operation shows."""
-    face = operation_face(operation)
-    return State(face.glyph, face.role, "!" if operation.stale else " ")
+    return _state(operation_face(operation), operation.stale)
+
+
+@cache
+def _state(face: Face, stale: bool) -> State:
+    return State(face.glyph, face.role, "!" if stale else " ")
 
 
 def additions(old: Plan, new: Plan) -> list[Node] | None:

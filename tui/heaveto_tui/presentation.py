@@ -10,8 +10,9 @@ seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 from heaveto.cli import words
@@ -139,12 +140,17 @@ def _rests_on_a_failure(run: RunSummary) -> bool:
 
 def operation_face(operation: OperationView) -> Face:
     """Return what an operation looks like."""
-    face = status_face(operation.status)
     if operation.stale and operation.status is OperationStatus.COMPLETED:
-        return Face(face.word, face.glyph, "hold")
-    return face
+        return _stale_face()
+    return status_face(operation.status)
 
 
+@cache
+def _stale_face() -> Face:
+    return replace(status_face(OperationStatus.COMPLETED), role="hold")
+
+
+@cache
 def status_face(status: OperationStatus) -> Face:
     """Return what a status looks like on its own."""
     glyph, role = _OPERATION_SIGNS.get(

@@ -200,9 +200,19 @@ class Painter:
     ) -> Strip:
         """Return a line as a strip of exactly ``width`` cells."""
         spelled = fit(self.look.spelled(line), width, mark=self.look.cut)
+        styles, make = self._styles, self.style
         segments = [
-            Segment(text, self.style(role, selected=selected, panel=panel))
+            Segment(
+                text,
+                styles.get((role, selected, panel))
+                or make(role, selected=selected, panel=panel),
+            )
             for text, role in spelled
             if text
         ]
         return Strip(segments, width)
+
+    def segment(self, text: str, role: str) -> Segment:
+        """Return signs of ours as a part of a strip, neither selected nor on a panel."""
+        spelled = self.look.spelled(((text, role),))
+        return Segment(spelled[0][0], self.style(role))

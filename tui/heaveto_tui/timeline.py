@@ -28,7 +28,7 @@ __all__ = [
     "Piece",
     "Stretch",
     "Timeline",
-    "cells",
+    "bars",
     "nice",
     "timeline",
 ]
@@ -353,13 +353,15 @@ def _gaps(
     return tuple(found)
 
 
-def cells(pieces: Iterable[Piece], axis: Axis) -> dict[int, Kind]:
-    """Return what each column of a row shows; the shortest piece keeps one."""
-    found: dict[int, Kind] = {}
+def bars(pieces: Iterable[Piece], axis: Axis) -> list[tuple[int, int, Kind]]:
+    """Return the columns that each piece takes, the last one after its end.
+
+    The shortest piece keeps a column; a later piece lies over an earlier one.
+    """
+    found: list[tuple[int, int, Kind]] = []
     for start, end, kind in pieces:
-        first, last = axis.column(start), axis.column(end)
-        for column in range(first, max(first + 1, last)):
-            found[column] = kind
+        first = axis.column(start)
+        found.append((first, max(first + 1, axis.column(end)), kind))
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
-from textual.containers import Horizontal
 from textual.keys import _character_to_key
 from textual.screen import ModalScreen, Screen
 
@@ -18,7 +17,7 @@ from heaveto_tui.availability import Situation, why_off
 from heaveto_tui.lines import EMPTY, Line, fit
 from heaveto_tui.widgets.bars import HeadFacts, head_line, key_line
 from heaveto_tui.widgets.field import Field
-from heaveto_tui.widgets.lineview import Bar, LineView
+from heaveto_tui.widgets.lineview import Bar, LineView, Row
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -178,6 +177,7 @@ class Place(Screen[None], inherit_bindings=False):
 
     PLACE: ClassVar[str] = ""
     ALLOW_SELECT = False
+    BLANK = True  # panes cover it; what they leave is blank
     FINDS: ClassVar[bool] = False
 
     def __init__(self, console: Console) -> None:
@@ -274,7 +274,7 @@ class Place(Screen[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         """Stack the rows that are always there around the body."""
         yield self._head_bar
-        with Horizontal(id="body"):
+        with Row(id="body"):
             yield from self.panes()
         yield self.find_field
         yield self._foot_bar

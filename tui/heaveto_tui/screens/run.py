@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.containers import Horizontal, Vertical
-
 from heaveto.model import OperationStatus as Status
 from heaveto_tui.actions import RUN
 from heaveto_tui.lines import EMPTY
@@ -18,10 +16,10 @@ from heaveto_tui.screens.flow import FlowPlace
 from heaveto_tui.screens.place import Rule
 from heaveto_tui.widgets.bars import run_line, run_name
 from heaveto_tui.widgets.detail import Growth, operation_detail
-from heaveto_tui.widgets.lineview import Bar, ListView, TextView
+from heaveto_tui.widgets.lineview import Bar, Column, ListView, Row, TextView
 from heaveto_tui.widgets.outline_pane import (
+    Rows,
     count_line,
-    draw_operation,
     is_ticking,
     outline_entries,
     outline_title,
@@ -62,17 +60,18 @@ class RunScreen(FlowPlace):
         self._find = ""
         self._operation: str | None = None
         self._growth = Growth()
+        self._lines = Rows()
 
     def panes(self) -> ComposeResult:
         """Yield the outline, a line, the other views over the detail."""
-        with Vertical(id="views"):
+        with Column(id="views"):
             yield self._columns
             yield self.outline
             yield self._tally
         yield Rule(self.console.painter, id="rule")
-        with Vertical(id="side"):
+        with Column(id="side"):
             yield from self.picture_panes()
-            with Horizontal(id="under"):
+            with Row(id="under"):
                 yield self.text_pane
                 yield self.minimap
 
@@ -138,6 +137,7 @@ class RunScreen(FlowPlace):
         self._tree = None
         self._find = ""
         self._operation = None
+        self._lines = Rows()
         self.outline.cursor = self._cursors.get(key)
         self.outline.top = 0
 
@@ -163,7 +163,7 @@ class RunScreen(FlowPlace):
         entries = outline_entries(tree, self._find)
         view.show(
             entries,
-            lambda row, width, selected: draw_operation(
+            lambda row, width, selected: self._lines.draw(
                 row,
                 width,
                 selected,

@@ -63,6 +63,8 @@ class Canvas(PictureView):
         self._run: Hashable | None = None
         self._at_work = False
         self._extent = (0, 0)
+        self._seen_from: tuple[object, int, int, int, int] | None = None
+        self._seen: tuple[int, int] | None = None
 
     def show_plan(
         self,
@@ -248,6 +250,15 @@ class Canvas(PictureView):
             return None
         wide, high = self._extent if not self.size.width else self.size
         self._extent = (wide, high)
+        at = (drawing, self.x, self.y, wide, high)
+        if at != self._seen_from:
+            self._seen_from = at
+            self._seen = self._layers_at(drawing, wide, high)
+        return self._seen
+
+    def _layers_at(
+        self, drawing: Drawing, wide: int, high: int
+    ) -> tuple[int, int] | None:
         seen = [
             at
             for at, layer in enumerate(drawing.layers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
+from textual.geometry import Region
+from textual.strip import Strip
 
 from heaveto_tui.lines import EMPTY
 from heaveto_tui.pictures import State, step_on_grid
@@ -13,9 +15,9 @@ from heaveto_tui.widgets.flow_view import ARROWS, FlowView
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.segment import Segment
     from textual import events
     from textual.binding import BindingType
-    from textual.strip import Strip
 
     from heaveto_tui.lines import Line
     from heaveto_tui.theme import Painter
@@ -52,6 +54,7 @@ class FlowMap(FlowView):
         self._grid: Sequence[Sequence[str]] = ()
         self._states: Mapping[str, State] = {}
         self._frame: tuple[int, int] | None = None
+        self._places: dict[str, tuple[int, int]] = {}
 
     @property
     def columns(self) -> int:
@@ -83,24 +86,49 @@ class FlowMap(FlowView):
             cursor: The chosen one.
             frame: First and last step that the canvas shows.
         """
-        shown = (grid, states, frame, cursor)
-        if shown == (self._grid, self._states, self._frame, self.cursor):
+        before, self._states = self._states, states
+        shown = (grid, frame, cursor)
+        if shown == (self._grid, self._frame, self.cursor) and self.in_size:
+            self._renew(before)
             return
-        self._grid, self._states, self._frame, self.cursor = shown
+        if grid != self._grid:
+            self._places = {
+                name: (x, y)
+                for x, column in enumerate(grid)
+                for y, name in enumerate(column)
+            }
+        self._grid, self._frame, self.cursor = shown
         self._keep_in_view()
         self.repaint()
 
-    def _place(self, key: str | None) -> tuple[int, int] | None:
-        for x, column in enumerate(self._grid):
-            if key in column:
-                return x, column.index(key)
-        return None
+    def _renew(self, before: Mapping[str, State]) -> None:
+        """Put other marks where one differs."""
+        columns, depth = self.columns, self.depth
+        rows: dict[int, list[Segment]] = {}
+        at: dict[int, list[int]] = {}
+        for name, state in self._states.items():
+            if before.get(name) == state or name not in self._places:
+                continue
+            x, y = self._places[name]
+            x, y = x - self.x, y - self.y + _FIRST
+            if 0 <= x < columns and _FIRST <= y < depth + _FIRST:
+                segments = rows.setdefault(y, list(self._strips[y]))
+                segments[2 * x + 2] = self.painter.segment(*self._mark(name))
+                at.setdefault(y, []).append(2 * x + 2)
+        for y, segments in rows.items():
+            self._strips[y] = Strip(segments, self._strips[y].cell_length)
+        changed = [
+            Region(min(cells), y, max(cells) + 1 - min(cells), 1)
+            for y, cells in at.items()
+        ]
+        if changed:
+            self.refresh(*changed)
 
     def _keep_in_view(self) -> None:
         """Move the window as little as shows the cursor."""
         if not self.size.width:
             return
-        found = self._place(self.cursor)
+        found = self._places.get(self.cursor or "")
         if found is not None:
             x, y = found
             self.x = min(max(self.x, x - self.columns + 1), x)
@@ -157,33 +185,30 @@ class FlowMap(FlowView):
             return self._side("╰", "╯", "")
         if row > depth:
             return EMPTY
-        y = self.y + row - _FIRST
+        y, last = self.y + row - _FIRST, min(self.x + self.columns, len(self._grid))
         parts: list[tuple[str, str]] = [(" ", "muted")]
-        for x in range(self.x, min(self.x + self.columns, len(self._grid))):
-            for sign, role in self._mark(x, y):
-                if parts[-1][1] == role or sign == " ":
-                    parts[-1] = (parts[-1][0] + sign, parts[-1][1])
-                else:
-                    parts.append((sign, role))
+        for x in range(self.x, last):  # two parts each, so that a mark is one part
+            name = self._grid[x][y] if y < len(self._grid[x]) else ""
+            parts += [self._before(x, name), self._mark(name)]
         if self._frame is not None and self._frame[1] == len(self._grid) - 1:
             parts.append(("│", "muted"))
         return tuple(parts)
 
-    def _mark(self, x: int, y: int) -> list[tuple[str, str]]:
-        """Return two cells: what stands before the mark, and the mark."""
-        column, frame = self._grid[x], self._frame
-        before = " "
-        if frame is not None and x in (frame[0], frame[1] + 1):
-            before = "│"
-        if y >= len(column):
-            return [(before, "muted"), (" ", "muted")]
-        state = self._states.get(column[y], _NO_STATE)
-        glyph = state.glyph
-        if state.mark == "!" and glyph == "●":
-            glyph = "!"
-        if column[y] == self.cursor:
-            return [("▌", "text"), (glyph, f"{state.role}+reverse")]
-        return [(before, "muted"), (glyph, state.role)]
+    def _before(self, x: int, name: str) -> tuple[str, str]:
+        """Return what stands before a mark: the cursor, or a side of the frame."""
+        if name and name == self.cursor:
+            return "▌", "text"
+        if self._frame is not None and x in (self._frame[0], self._frame[1] + 1):
+            return "│", "muted"
+        return " ", "muted"
+
+    def _mark(self, name: str) -> tuple[str, str]:
+        """Return the mark of an operation; of none a blank."""
+        if not name:
+            return " ", "muted"
+        state = self._states.get(name, _NO_STATE)
+        glyph = "!" if state.mark == "!" and state.glyph == "●" else state.glyph
+        return glyph, f"{state.role}+reverse" if name == self.cursor else state.role
 
     def _side(self, left: str, right: str, title: str) -> Line:
         """Return the upper or the lower side of the frame."""

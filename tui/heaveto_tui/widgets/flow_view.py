@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast
 
 from textual.binding import Binding
 from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
 
 from heaveto.text import cell_width
 from heaveto_tui.lines import EMPTY
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from textual import events
     from textual.binding import BindingType
-    from textual.strip import Strip
 
     from heaveto_tui.dag_layout import Drawing, Span
     from heaveto_tui.lines import Line
@@ -33,6 +33,16 @@ ARROWS: list[BindingType] = [
     for way in ("left", "right", "up", "down")
 ]
 _NO_STATE = State("?", "hold", " ")
+
+
+class _Sign(NamedTuple):
+    """A cell that tells a status: part of its strip, column of the window, which."""
+
+    part: int
+    column: int
+    role: str
+
+
 _MARGIN = 2
 """Cells that a node under the cursor keeps from the edge of the window."""
 
@@ -108,6 +118,7 @@ class PictureView(FlowView):
         self._lit: dict[int, list[tuple[int, int]]] = {}
         self._cut: tuple[object, int, int] = (None, 0, 0)
         self._spans: dict[int, list[Span]] = {}
+        self._signs: dict[int, dict[str, list[_Sign]]] = {}
         self._fitted = self.size
 
     # --- what is shown
@@ -130,30 +141,48 @@ class PictureView(FlowView):
         """Show other statuses: only rows are built in which one differs."""
         before, self._states = self._states, states
         drawing = self.drawing
-        if drawing is None or len(self._strips) != self.height:
+        if drawing is None or not self.in_size:
             self.repaint()
             return
         rows: dict[int, list[str]] = {}
         for name, state in states.items():
             if before.get(name) != state and name in drawing.boxes:
                 rows.setdefault(drawing.slot(name)[1], []).append(name)
-        for row, names in rows.items():
-            self._renew(drawing, row - self.y, names)
+        changed = [
+            region
+            for row, names in rows.items()
+            for region in self._renew(row - self.y, names)
+        ]
+        if changed:
+            self.refresh(*changed)
 
-    def _renew(self, drawing: Drawing, y: int, names: Iterable[str]) -> None:
-        """Build a row in view again and mark the nodes that differ in it."""
+    def _renew(self, y: int, names: Iterable[str]) -> list[Region]:
+        """Put other signs into a row in view; return the cells that differ."""
         if not 0 <= y < len(self._strips):
-            return
-        strip = self._strip(y, self.size.width)
-        if strip == self._strips[y]:
-            return
-        self._strips[y] = strip
+            return []
+        before, signs = self._strips[y], self._signs.get(y)
+        if signs is None:
+            self._strips[y] = self._strip(y, before.cell_length)
+            return [Region(0, y, before.cell_length, 1)]
+        segments = list(before)
+        columns = []
         for name in names:
-            x, _, width, _ = drawing.boxes[name]
-            left = max(0, x - self.x)
-            right = min(self.size.width, x - self.x + width)
-            if left < right:
-                self.refresh(Region(left, y, right - left, 1))
+            for sign in signs.get(name, ()):
+                segment = self.painter.segment(*self._sign(name, sign.role))
+                if segment != segments[sign.part]:
+                    segments[sign.part] = segment
+                    columns.append(sign.column)
+        if not columns:
+            return []
+        self._strips[y] = Strip(segments, before.cell_length)
+        return [Region(min(columns), y, max(columns) + 1 - min(columns), 1)]
+
+    def _sign(self, name: str, role: str) -> tuple[str, str]:
+        """Return what stands in one of the two cells of a node that tell its status."""
+        state = self._states.get(name, _NO_STATE)
+        if role == "glyph":
+            return state.glyph, state.role
+        return state.mark, "hold"
 
     def select(self, key: str | None) -> None:
         """Put the cursor on a node; the view moves when it would leave it."""
@@ -244,11 +273,11 @@ class PictureView(FlowView):
         self._clamp()
         self._strips = []
 
-    def render_line(self, y: int) -> Strip:
-        """Return a line of the window; a new size is drawn before it is told."""
+    def _ready(self) -> list[Strip]:
+        """Return what is in view; in a new size the window is placed first."""
         if self.size != self._fitted:
             self._refit()
-        return super().render_line(y)
+        return super()._ready()
 
     # --- keys and the mouse
 
@@ -295,10 +324,16 @@ class PictureView(FlowView):
     # --- drawing
 
     def _strip(self, row: int, width: int) -> Strip:
-        return self.painter.strip(self._line(row, width), width)
+        signs: dict[str, list[_Sign]] = {}
+        line = self._line(row, width, signs)
+        strip = self.painter.strip(line, width)
+        self._signs.pop(row, None)
+        if len(line) <= len(list(strip)) <= len(line) + 1:  # as it is, maybe filled up
+            self._signs[row] = signs
+        return strip
 
-    def _line(self, row: int, width: int) -> Line:
-        """Return a row of the window."""
+    def _line(self, row: int, width: int, signs: dict[str, list[_Sign]]) -> Line:
+        """Return a row of the window; where its signs stand is put into ``signs``."""
         drawing = self.drawing
         if drawing is None:
             return ((f" {self.words}", "muted"),) if row == 1 else EMPTY
@@ -308,10 +343,14 @@ class PictureView(FlowView):
         parts: list[tuple[str, str]] = []
         at = self.x
         for span in self._spans_of(drawing, y, width):
-            parts.append((" " * (span.x - at), "text"))
+            if span.x > at:
+                parts.append((" " * (span.x - at), "text"))
+            if span.role in ("glyph", "mark"):
+                sign = _Sign(len(parts), span.x - self.x, span.role)
+                signs.setdefault(span.id, []).append(sign)
             parts += self._span(drawing, span, y)
             at = span.x + cell_width(span.text)
-        return tuple(part for part in parts if part[0])
+        return tuple(parts)
 
     def _spans_of(self, drawing: Drawing, y: int, width: int) -> list[Span]:
         """Return the part of a row that is in view, cut once while nothing moves."""
@@ -326,13 +365,10 @@ class PictureView(FlowView):
 
     def _span(self, drawing: Drawing, span: Span, y: int) -> list[tuple[str, str]]:
         chosen = span.id == self.cursor
-        state = self._states.get(span.id, _NO_STATE)
-        if span.role == "glyph":
-            return [(state.glyph, state.role)]
+        if span.role in ("glyph", "mark"):
+            return [self._sign(span.id, span.role)]
         if span.role == "label":
             return [(span.text, "text+reverse+bold" if chosen else "text")]
-        if span.role == "mark":
-            return [(state.mark, "hold")]
         if span.role == "box":
             text = span.text
             before_glyph = span.x < drawing.slot(span.id)[0]

@@ -2,8 +2,9 @@
 
 Every pane of the console is one of these: :class:`LineView` shows entries,
 :class:`ListView` adds a cursor that stays on its entry by key, :class:`TextView` text
-with a follow that stops when somebody scrolls. A pane keeps the strips it has drawn;
-:meth:`LineView.repaint` builds the visible ones again and marks the lines that differ.
+with a follow that stops when somebody scrolls. A pane keeps the lines it has drawn with
+their strips; :meth:`LineView.repaint` makes the lines in view again, turns those into
+strips that it did not draw before, and marks the rows that differ.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import (
     ClassVar,
     Generic,
     NamedTuple,
+    TypeAlias,
     TypeVar,
     cast,
 )
 
 from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -35,9 +39,11 @@ if TYPE_CHECKING:
     from heaveto_tui.lines import Line
     from heaveto_tui.theme import Painter
 
-__all__ = ["Bar", "Entry", "LineView", "ListView", "TextView"]
+__all__ = ["Bar", "Column", "Entry", "LineView", "ListView", "Row", "TextView"]
 
 P = TypeVar("P")
+_Look: TypeAlias = "tuple[Line, int, bool, bool]"
+"""A line, its width, whether it is selected and whether it stands on a panel."""
 
 
 class Entry(NamedTuple, Generic[P]):
@@ -47,6 +53,18 @@ class Entry(NamedTuple, Generic[P]):
     """What a cursor can stand on; None for headings and blanks. Lines that follow each
     other with one key are one item."""
     payload: P
+
+
+class Row(Horizontal):
+    """Panes beside each other; what none of them covers is blank."""
+
+    BLANK: ClassVar[bool] = True
+
+
+class Column(Vertical):
+    """Panes above each other; what none of them covers is blank."""
+
+    BLANK: ClassVar[bool] = True
 
 
 class LineView(Widget, Generic[P]):
@@ -69,6 +87,8 @@ class LineView(Widget, Generic[P]):
         self._entries: Sequence[Entry[P]] = ()
         self._draw: Callable[[P, int, bool], Line] | None = None
         self._strips: list[Strip] = []
+        self._kept: dict[_Look, Strip] = {}
+        self._building: dict[_Look, Strip] = {}
 
     @property
     def entries(self) -> Sequence[Entry[P]]:
@@ -120,43 +140,79 @@ class LineView(Widget, Generic[P]):
         width, height = self.size
         if not width or not height:
             return
-        strips = [self._strip(row, width) for row in range(height)]
-        known = self._strips
-        self._strips = strips
-        if len(known) != height or (known and known[0].cell_length != width):
+        known = self._strips if self.in_size else None
+        self._strips = self._build(width, height)
+        if known is None:
             self.refresh()
             return
         changed = [
-            Region(0, row, width, 1)
-            for row, strip in enumerate(strips)
-            if strip != known[row]
+            Region(first, row, last - first, 1)
+            for row, (strip, before) in enumerate(zip(self._strips, known, strict=True))
+            if strip is not before
+            for first, last in _difference(before, strip)
         ]
         if changed:
             self.refresh(*changed)
 
+    def _build(self, width: int, height: int) -> list[Strip]:
+        """Return the strips in view; of what was in view before, the same ones."""
+        self._building = {}
+        strips = [self._strip(row, width) for row in range(height)]
+        self._kept, self._building = self._building, {}
+        return strips
+
+    def _painted(self, line: Line, width: int, selected: bool, panel: bool) -> Strip:
+        """Return the strip of a line, the one in view if the line is in view."""
+        key = (line, width, selected, panel)
+        strip = self._building.get(key) or self._kept.get(key)
+        if strip is None:
+            strip = self.painter.strip(line, width, selected=selected, panel=panel)
+        self._building[key] = strip
+        return strip
+
     def _strip(self, row: int, width: int) -> Strip:
         index = self.top + row
         if index >= len(self._entries) or self._draw is None:
-            return self.painter.strip(EMPTY, width, panel=self._panel)
+            return self._painted(EMPTY, width, False, self._panel)
         entry = self._entries[index]
         selected = self._is_selected(entry)
         line = self._draw(entry.payload, width, selected)
-        return self.painter.strip(
-            line, width, selected=selected, panel=self._panel and not selected
-        )
+        return self._painted(line, width, selected, self._panel and not selected)
 
     def _is_selected(self, entry: Entry[P]) -> bool:
         return False
 
+    @property
+    def in_size(self) -> bool:
+        """Whether what has been drawn has the present size."""
+        width, height = self.size
+        strips = self._strips
+        return len(strips) == height > 0 and strips[0].cell_length == width
+
+    def _ready(self) -> list[Strip]:
+        """Return what is in view; in a new size it is drawn now."""
+        if not self.in_size:
+            self._strips = self._build(*self.size)
+        return self._strips
+
     def render_line(self, y: int) -> Strip:
         """Return a line that :meth:`repaint` has built."""
-        if y >= len(self._strips) or self._strips[y].cell_length != self.size.width:
-            self._strips = [
-                self._strip(row, self.size.width) for row in range(self.size.height)
-            ]
-        if y < len(self._strips):
-            return self._strips[y]
-        return Strip.blank(self.size.width)
+        strips = self._ready()
+        return strips[y] if y < len(strips) else Strip.blank(self.size.width)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return lines as they are: a pane has no border, no padding, no opacity.
+
+        The drawing library asks for every line of every pane near a change, and would
+        put each through its styles.
+        """
+        strips = self._ready()[crop.y : crop.bottom]
+        for each in self.get_line_filters():
+            if not isinstance(each, ANSIToTruecolor):  # painters use no ANSI colours
+                ground = self.background_colors[1]
+                strips = [strip.apply_filter(each, ground) for strip in strips]
+        blank = [Strip.blank(self.size.width)] * (crop.height - len(strips))
+        return [strip.crop(crop.x, crop.right) for strip in [*strips, *blank]]
 
     def on_resize(self) -> None:
         """Draw for the new size."""
@@ -173,6 +229,23 @@ class LineView(Widget, Generic[P]):
         """Move the view, not the cursor."""
         event.stop()
         self.scroll_rows(-3)
+
+
+def _difference(before: Strip, after: Strip) -> list[tuple[int, int]]:
+    """Return the columns between which two strips of one width differ, if they do."""
+    old, new = list(before), list(after)
+    if old == new:
+        return []
+    first, last, width = 0, 0, after.cell_length
+    for left, right in zip(old, new, strict=False):
+        if left != right:
+            break
+        first += right.cell_length
+    for left, right in zip(reversed(old), reversed(new), strict=False):
+        if left != right or first + last + right.cell_length > width:
+            break
+        last += right.cell_length
+    return [(first, max(first + 1, width - last))]
 
 
 class Bar(LineView["Line"]):
@@ -228,6 +301,7 @@ class ListView(LineView[P]):
     ) -> None:
         """Start without a cursor; the first item gets it."""
         super().__init__(painter, id=id, panel=panel)
+        self._key_rows: list[Hashable | None] = []
         self.cursor: Hashable | None = None
         self._spans: dict[Hashable, tuple[int, int]] = {}
         self._keys: list[Hashable] = []
@@ -268,8 +342,12 @@ class ListView(LineView[P]):
         return self._keys[0] if self._keys else None
 
     def _index(self, entries: Sequence[Entry[P]]) -> None:
+        rows = [entry.key for entry in entries]
+        if rows == self._key_rows:
+            return
+        self._key_rows = rows
         spans: dict[Hashable, tuple[int, int]] = {}
-        for row, (key, _) in enumerate(entries):
+        for row, key in enumerate(rows):
             if key is not None:
                 spans[key] = (
                     (spans[key][0], row + 1) if key in spans else (row, row + 1)

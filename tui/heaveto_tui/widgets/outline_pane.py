@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from heaveto.model import OperationStatus as Status
+from heaveto.model import Origin
 from heaveto_tui.lines import cell_width, pad
 from heaveto_tui.outline import note
 from heaveto_tui.presentation import (
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from heaveto_tui.lines import Line, Look
     from heaveto_tui.outline import Outline, OutlineRow
 
-__all__ = ["count_line", "draw_operation", "outline_entries", "outline_title"]
+__all__ = ["Rows", "count_line", "draw_operation", "outline_entries", "outline_title"]
 
 _STATUS = 12
 _TIME = 8
@@ -127,12 +129,67 @@ def draw_operation(
     return tuple(line)
 
 
+class Rows:
+    """Lines of operations, kept as long as nothing in them can have changed."""
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        self._kept: dict[tuple[str, bool], tuple[OutlineRow, Line]] = {}
+        self._of: tuple[int, bool, bool, Look] | None = None
+
+    def draw(
+        self,
+        row: OutlineRow,
+        width: int,
+        selected: bool,
+        *,
+        look: Look,
+        now: float,
+        detail: RunDetail,
+        filtered: bool = False,
+    ) -> Line:
+        """Return the row of one operation; see :func:`draw_operation`."""
+        of = (width, is_over(detail.run), filtered, look)
+        if of != self._of:
+            self._of = of
+            self._kept = {}
+        key = (row.operation.id, selected)
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] is row:
+            return kept[1]
+        line = draw_operation(
+            row,
+            width,
+            selected,
+            look=look,
+            now=now,
+            detail=detail,
+            filtered=filtered,
+        )
+        if _is_steady(row, width):
+            self._kept[key] = (row, line)
+        return line
+
+
+def _is_steady(row: OutlineRow, width: int) -> bool:
+    """Tell whether a line depends on its operation alone.
+
+    No clock goes in it, and its note names no other operation.
+    """
+    if is_ticking(row):
+        return False
+    operation = row.operation
+    names_others = operation.status in (Status.WAITING, Status.SKIPPED)
+    return width < _NARROW or not (
+        names_others or operation.origin is not Origin.PLANNED
+    )
+
+
 def count_line(detail: RunDetail) -> str:
     """Return ``9 operations: 1 failed, 3 done``; what wants a look comes first."""
-    words: dict[str, int] = {}
-    for each in detail.operations:
-        word = status_face(each.status).word
-        words[word] = words.get(word, 0) + 1
+    words: Counter[str] = Counter()
+    for status, count in Counter(each.status for each in detail.operations).items():
+        words[status_face(status).word] += count
     if not words:
         return "No operation is known yet."
     order = dict.fromkeys(status_face(status).word for status in OPERATION_ORDER)

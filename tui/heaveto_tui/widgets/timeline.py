@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import Binding
@@ -10,7 +11,7 @@ from textual.message import Message
 from heaveto.text import duration
 from heaveto_tui.lines import EMPTY, pad
 from heaveto_tui.presentation import control_word, is_over, operation_face
-from heaveto_tui.timeline import SIGNS, Axis, Piece, Timeline, cells, timeline
+from heaveto_tui.timeline import SIGNS, Axis, Piece, Timeline, bars, timeline
 from heaveto_tui.widgets.lineview import Entry, ListView
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class TimelineView(ListView[TimeRow]):
         self.zoom = 1
         self.slid = 0
         self._axis: Axis | None = None
+        self._borders: dict[int, tuple[str, str]] = {}
         self.time: Timeline | None = None
         self.head: list[Line] = []
 
@@ -89,6 +91,7 @@ class TimelineView(ListView[TimeRow]):
         time = self.time = timeline(detail, now)
         axis = self._axis = time.axis(self.room * self.zoom, folded=self.folded)
         self.slid = max(0, min(self.slid, axis.width - self.room))
+        self._borders = _edges(axis)
         self.head = self._head(axis)
         entries = [
             Entry(
@@ -109,13 +112,18 @@ class TimelineView(ListView[TimeRow]):
 
     def _window(self, text: dict[int, tuple[str, str]]) -> Line:
         """Return what is in view of signs and roles by column."""
+        first, last = self.slid, self.slid + self.room
         parts: list[tuple[str, str]] = []
-        for column in range(self.slid, self.slid + self.room):
-            sign, role = text.get(column, (" ", "text"))
+        at = first
+        for column in sorted(one for one in text if first <= one < last):
+            if column > at:
+                parts.append((" " * (column - at), "text"))
+            sign, role = text[column]
             if parts and parts[-1][1] == role:
                 parts[-1] = (parts[-1][0] + sign, role)
             else:
                 parts.append((sign, role))
+            at = column + 1
         return tuple(parts)
 
     def _head(self, axis: Axis) -> list[Line]:
@@ -160,7 +168,6 @@ class TimelineView(ListView[TimeRow]):
             return row.line
         look = self.painter.look
         face = operation_face(operation)
-        bars = {column: SIGNS[kind] for column, kind in cells(row.pieces, axis).items()}
         return (
             ("▌" if selected else " ", "text"),
             ("★" if row.chain else " ", "muted"),
@@ -168,8 +175,30 @@ class TimelineView(ListView[TimeRow]):
             (" ", "text"),
             (pad(look.plain(operation.name), _NAME, mark=look.cut), "text"),
             (" ", "text"),
-            *self._window(_edges(axis) | bars),
+            *self._bars(row.pieces, axis),
         )
+
+    def _bars(self, pieces: Sequence[Piece], axis: Axis) -> Line:
+        """Return what is in view of the pieces of one operation."""
+        room = self.room
+        signs, roles = [" "] * room, ["text"] * room
+        for column, (sign, role) in self._borders.items():
+            if self.slid <= column < self.slid + room:
+                signs[column - self.slid] = sign
+                roles[column - self.slid] = role
+        for start, end, kind in bars(pieces, axis):
+            first, last = max(0, start - self.slid), min(room, end - self.slid)
+            if first < last:
+                sign, role = SIGNS[kind]
+                signs[first:last] = [sign] * (last - first)
+                roles[first:last] = [role] * (last - first)
+        parts: list[tuple[str, str]] = []
+        at = 0
+        for role, same in groupby(roles):
+            size = len(list(same))
+            parts.append(("".join(signs[at : at + size]), role))
+            at += size
+        return tuple(parts)
 
     def on_resize(self) -> None:
         """Ask for an axis of the new width."""
