@@ -205,7 +205,13 @@ class Look:
         return list(_wrapped(text, width)) if width > 0 else []
 
     def spelled(self, line: Line) -> Line:
-        """Return the line in this terminal's signs, one for one."""
+        """Return the line in this terminal's signs, one for one.
+
+        Every line passes here on its way to the terminal. What acts there has been
+        spelled out before; should a text have come another way, it is spelled out now.
+        """
+        if not line_text(line).isprintable():
+            line = tuple((self.plain(text), role) for text, role in line)
         if not self.ascii_only:
             return line
         return tuple(

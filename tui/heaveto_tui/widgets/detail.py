@@ -190,7 +190,7 @@ def _why(
 ) -> list[Line]:
     """Return the error, or why it was skipped or is held."""
     if operation.error_code is not None:
-        code = operation.error_code.replace("_", " ")
+        code = look.plain(operation.error_code.replace("_", " "))
         body = wrapped(operation.error_text or code, width, look, "bad")
         return [*_title("WHY", code), *body]
     if operation.status is Status.SKIPPED and operation.reason:

@@ -1,0 +1,131 @@
+"""No byte of a run acts on the terminal, wherever in a run it stands.
+
+The names, ids, codes, reasons, sentences and paths of runs come from rows and files
+that anybody may have written. Here every one of them is made hostile, and every place,
+view and overlay is looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from harness.consoles import Driven, console
+from harness.worlds import HOME, cache_review, control, dead, detail, operation, summary
+from heaveto.model import OperationStatus as Op
+from heaveto.model import RunState
+from heaveto.observe.snapshot import (
+    ControlView,
+    LinkView,
+    Notice,
+    OperationView,
+    RunDetail,
+    RunSummary,
+)
+from heaveto.text import cell_width, plain
+from heaveto_tui.lines import Look
+from heaveto_tui.theme import PALETTES, Painter
+
+HOSTILE = (
+    "\x1b[2J\x1b]52;c;QQ==\x07\x1b]8;;http://x\x1b\\ [red]x[/] \x9b31m \u202e\u2066"
+    "\u200b\u200d e\u0301\u0301 \N{MAN}\u200d\N{WOMAN} \u65e5\u672c \u05d0\u05d1\nb\tc"
+)
+_WORDS: dict[type, tuple[str, ...]] = {
+    OperationView: ("name", "assignee", "error_code", "error_text", "reason"),
+    ControlView: ("result", "owner", "by", "host", "text"),
+    RunSummary: ("name", "reason_code", "generation_dir"),
+    Notice: ("code", "text", "what_to_do"),
+    LinkView: ("condition",),
+}
+_IDS: dict[type, tuple[str, ...]] = {
+    OperationView: ("id",),
+    ControlView: ("id", "rendered_into"),
+    RunSummary: ("run_id", "session_id", "superseded_by"),
+}
+"""What of each kind of value is text that a run, or a row, brought."""
+
+
+def _run() -> RunDetail:
+    """Return a run that has everything that can be shown."""
+    base = cache_review()
+    skipped = operation("spare", Op.SKIPPED, needs=["analyst"], reason="a gate said no")
+    retried = replace(base.operations[0], reason="cut off", spawned_by="analyst-id")
+    known = summary(
+        "0badcafe",
+        "cache-review",
+        RunState.FAILED,
+        reason_code="run.failed",
+        generation_dir="gen-0041",
+        warnings=(Notice(code="spawn_dropped", text="t", what_to_do="w"),),
+    )
+    sent = (
+        *dead().controls,
+        control(1, "message", "applied", text="read", reader="analyst", applied=1.0),
+        control(2, "message", "rejected", result="rejected:error:it broke"),
+        control(3, "message", "rejected", result="something else"),
+    )
+    return replace(
+        detail(known, [retried, *base.operations[1:], skipped], sent, links=base.links),
+        run_dir="/nowhere",
+    )
+
+
+def _poisoned(value: Any, kind: type, name: str) -> Any:
+    """Return a value with one of its texts made hostile, everywhere inside it."""
+    if isinstance(value, tuple):
+        return tuple(_poisoned(each, kind, name) for each in value)
+    if not hasattr(type(value), "__dataclass_fields__"):
+        return value
+    found = {
+        each.name: _poisoned(getattr(value, each.name), kind, name)
+        for each in fields(value)
+    }
+    if isinstance(value, kind) and found[name] is not None:
+        found[name] = f"{found[name]} {HOSTILE}"
+    return type(value)(**found)
+
+
+async def _walk(at: Driven) -> None:
+    """Go through every place, view and overlay; look at what is drawn in each."""
+    steps = (
+        *(("down",) * 3),
+        *("enter", "n", "down", "down", "down", "o", "c", "e", "w", "t", "T"),
+        *("o", "home", "enter", "right_square_bracket", "right_square_bracket"),
+        *("escape", "5", *(("down",) * 9), "enter", "escape"),
+        *("4", "2", "y", "escape", "colon", "escape", "question_mark", "escape"),
+        *("m", "escape", "p", "r", "x", "escape", "1"),
+    )
+    for step in steps:
+        await at.press(step)
+        _inert(at, step)
+
+
+def _inert(at: Driven, step: str) -> None:
+    width = at.app.size.width
+    for strip in at.app.screen._compositor.render_strips():
+        assert strip.text == plain(strip.text), (step, strip.text)
+        assert cell_width(strip.text) == width, (step, strip.text)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["narrow", "wide"])
+@pytest.mark.parametrize("what", ["words", "ids"])
+async def test_a_text_acts_nowhere(what: str, size: tuple[int, int]) -> None:
+    run = _run()
+    for kind, names in (_WORDS if what == "words" else _IDS).items():
+        for name in names:
+            run = _poisoned(run, kind, name)
+    async with console([run, dead()], size=size, homes=(HOME, "/b")) as at:
+        await _walk(at)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_what_was_not_made_inert_is_made_so_where_it_is_drawn(ascii_only: bool) -> None:
+    painter = Painter(PALETTES["night"], Look(ascii_only=ascii_only))
+    strip = painter.strip((("a", "text"), (HOSTILE, "bad"), ("z", "text")), 60)
+    assert strip.text == plain(strip.text)
+    assert cell_width(strip.text) == 60
+    assert strip.text.isascii() is ascii_only
+    segment = painter.segment("\x1b", "bad")
+    assert segment.text == "\\x1b"
