@@ -5,9 +5,9 @@ the text goes to standard output, where the terminal was found; characters it ca
 take become ``?``; a terminal that went away takes nothing more and raises nothing, so
 that the console can still end in order.
 
-It reads the terminal's size inside the signal handler, where a second change of size can
-overtake the first and leave it with a size that is no longer true. Here the signal only
-asks the loop to read the size.
+It reads the terminal's size inside the signal handler, where a second change of size
+can overtake the first and leave it with a size that is no longer true. Here the signal
+only asks the loop to read the size.
 
 Its parser turns an escape sequence inside pasted text into the keys it is spelled with.
 :class:`InertParser` takes the escapes out of a paste first, so that a paste is text.

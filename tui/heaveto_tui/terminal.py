@@ -59,13 +59,18 @@ class Pen:
         self._current = None
 
     def to(self, style: Style | None) -> str:
-        """Return the codes that change the terminal to a style."""
+        """Return the codes that change the terminal to a style, and assume it."""
+        code = self.code(style)
+        self._current = style or _NULL
+        return code
+
+    def code(self, style: Style | None) -> str:
+        """Return the codes that would change the terminal to a style."""
         wanted = style or _NULL
         if wanted is self._current:
             return ""
         before = None if self._current is None else self._parts(self._current)
         after = self._parts(wanted)
-        self._current = wanted
         if after == before:
             return ""
         full = ";".join(part for part in ("0", *after) if part)
@@ -88,12 +93,6 @@ class Pen:
         wanted = self._parts(style or _NULL)
         lines = _lines(attributes), _lines(wanted[0])
         return lines == ("", "") and background == wanted[2]
-
-    def writes(self, style: Style | None) -> bool:
-        """Tell whether text of a style can be written without a code."""
-        return self._current is not None and self._parts(self._current) == self._parts(
-            style or _NULL
-        )
 
     def _parts(self, style: Style) -> tuple[str, str, str]:
         """Return attribute codes, foreground codes and background codes."""
@@ -191,12 +190,18 @@ class Shadow:
 
     def _next(self, runs: list[Run]) -> int:
         """Return the index of the run that is the cheapest to write now."""
-        if len(runs) <= _SORTED:
-            for index, (row, start, _) in enumerate(runs):
-                text, style = self._cells(row)[start]
-                if text != " " and self.pen.writes(style):
-                    return index
-        return 0
+        if len(runs) > _SORTED:
+            return 0
+        costs: dict[Style | None, int] = {}
+        best, least = 0, -1
+        for index, (row, start, _) in enumerate(runs):
+            style = self._cells(row)[start][1]
+            cost = costs.get(style)
+            if cost is None:
+                cost = costs[style] = len(self.pen.code(style))
+            if cost < least or least < 0:
+                best, least = index, cost
+        return best
 
     def _cells(self, row: int) -> list[Cell]:
         cells = self._rows[row]
