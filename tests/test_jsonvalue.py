@@ -378,6 +378,83 @@ def test_lying_equality_hides_no_change() -> None:
         assert made[1][2]["a"] == "another"
 
 
+class LyingText(str):
+    """A text that claims to be equal to everything and to read differently."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash("x")
+
+    def __str__(self) -> str:
+        return "x"
+
+
+ODD_TEXTS = [
+    "",
+    "a",
+    "b",
+    "ab",
+    "\0",
+    "a\0",
+    "\0b",
+    "a\0b",
+    "\0\0",
+    "é",
+    "\ud800",
+    "x" * 90,
+]
+
+
+@given(st.data())
+def test_texts_that_join_to_the_same_are_told_apart(data: st.DataObject) -> None:
+    """Whatever stands in them: the sign between joined texts, nothing, other types."""
+    few = st.sampled_from(ODD_TEXTS)
+    head = data.draw(st.lists(few, min_size=1, max_size=6))
+    rest = ["word"] * 150
+    live: list[Any] = [*head, *rest]
+    frozen = freeze(live)
+    assert freeze(list(live), frozen) is frozen
+    for _ in range(3):
+        text_type = data.draw(st.sampled_from([str, Text, LyingText]))
+        new = data.draw(st.lists(few.map(text_type), min_size=1, max_size=6))
+        live = [*new, *rest, *data.draw(st.lists(few | st.none(), max_size=3))]
+        after = freeze(live, frozen)
+        said = [None if item is None else str.__str__(item) for item in live]
+        assert thaw(after) == said
+        assert {*map(type, thaw(after))} <= {str, type(None)}
+        assert (after is frozen) is (thaw(frozen) == said)
+        frozen = after
+
+
+def test_texts_of_a_growing_list_are_compared_by_what_they_say() -> None:
+    live: list[Any] = [f"entry {n}" for n in range(1500)]
+    frozen = freeze(live)
+    for step in range(3000):
+        live.append(
+            f"entry {1500 + step}" if step % 50 else ["long" * 100, 7, ""][step % 3]
+        )
+        if step % 7 == 0:
+            live = [
+                str(bytes(t, "ascii"), "ascii") if isinstance(t, str) else t
+                for t in live
+            ]
+        after = freeze(live, frozen)
+        assert after is not frozen
+        frozen = after
+        if step % 500 == 0:
+            assert thaw(frozen) == live
+    assert thaw(frozen) == live
+    for place in (0, 700, 1023, 1024, len(live) - 1):
+        before, live[place] = live[place], "another"
+        assert thaw(freeze(live, frozen)) == live
+        live[place] = before
+    assert freeze(live, frozen) is frozen
+
+
 SCALARS = [1, 1.0, True, "1", 0, 0.0, -0.0, False, "", None, "true", "null", 2**70]
 
 

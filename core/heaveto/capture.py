@@ -187,20 +187,19 @@ class _Capture:
     def wide_array(self, live: list[Any], old: Frozen, depth: int) -> Frozen:
         """Capture an array of many members."""
         chunks = _chunks(old) if is_array(old) else ()
-        members, at, known, count = iter(live), 0, 0, len(live)
+        at, known, count = 0, 0, len(live)
         for chunk in chunks:
-            at += len(chunk.items)
-            leaves = chunk.leaves  # the common case, without a call
-            if at > count or not (
-                chunk.follows(members)
-                if leaves is None
-                else all(map(is_, leaves, members))
-            ):
-                at -= len(chunk.items)
+            end = at + len(chunk.items)
+            if end > count or not chunk.says(live[at:end]):
                 break
-            known += 1
-        if at == count and known == len(chunks) and type(old) is Wide:
-            return old
+            at, known = end, known + 1
+        if known == len(chunks) and type(old) is Wide:
+            if at == count:
+                return old
+            more = count - at
+            if len(chunks[-1].items) + more <= CHUNK and scalars(live[at:]):
+                self.tally.copied += 1 + more
+                return old.grown(live[at:])
         build = Builder(chunks[:known])
         end, last = len(live), len(chunks)
         while known < last:
@@ -231,7 +230,7 @@ class _Capture:
             Where the live array stands behind it, and whether both are in step.
         """
         part = live[at : min(at + len(chunk.items), end)]
-        if len(part) == len(chunk.items) and chunk.follows(iter(part)):
+        if len(part) == len(chunk.items) and chunk.says(part):
             build.share(chunk)
             return at + len(part), True
         made, paired = self.merge(live, at, end, chunk.items, depth)
@@ -482,7 +481,7 @@ def _identical(made: Sequence[Any], old: Sequence[Any]) -> bool:
 def _ends(live: list[Any], at: int, end: int, chunk: Chunk) -> bool:
     """Tell whether the live members before ``end`` are those of a chunk."""
     start = end - len(chunk.items)
-    return start >= at and chunk.follows(iter(live[start:end]))
+    return start >= at and chunk.says(live[start:end])
 
 
 def _plain_boxes(kind: type, boxes: list[Any]) -> bool:
@@ -562,6 +561,10 @@ def _is_wide(live: Any, old: Wide) -> bool:
             chunk.follows(members) for chunk in old.chunks
         )
     if type(live) is list and not old.keyed and len(live) == old.size:
-        members = iter(live)
-        return all(chunk.follows(members) for chunk in old.chunks)
+        at = 0
+        for chunk in old.chunks:
+            if not chunk.says(live[at : at + len(chunk.items)]):
+                return False
+            at += len(chunk.items)
+        return True
     return False

@@ -280,12 +280,19 @@ def too_deep(value: Json) -> bool:
                 elif type(item) is list:
                     below += item
         else:
-            objects = [item for item in level if type(item) is dict]
-            below.extend(chain.from_iterable(map(dict.values, objects)))
-            arrays = [item for item in level if type(item) is list]
-            below.extend(chain.from_iterable(arrays))
+            kinds = {*map(type, level)}
+            if dict in kinds:
+                objects = _only(dict, level, kinds)
+                below.extend(chain.from_iterable(map(dict.values, objects)))
+            if list in kinds:
+                below.extend(chain.from_iterable(_only(list, level, kinds)))
         level = below
     return any(type(item) in (dict, list) for item in level)
+
+
+def _only(kind: type, values: list[Json], kinds: set[type]) -> list[Json]:
+    """Return the values of one type; ``kinds`` are the types of all."""
+    return values if len(kinds) == 1 else [v for v in values if type(v) is kind]
 
 
 # --- writing

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from heaveto.checkpoint import patch as patches
 from heaveto.checkpoint.report import Reason, ReasonCode, RecoveryReport
@@ -76,6 +76,7 @@ _GENERATION = re.compile("[0-9a-f]{32}")
 _REQUIRED = ("version", "generation", "seq", "kind", "entry")
 _NEEDED = frozenset(_REQUIRED)
 _ALLOWED = _NEEDED | {"flow_context"}
+_FORMS = (_NEEDED, _ALLOWED)
 _KINDS = {str(kind): kind for kind in Kind}
 _BETWEEN = {kind: b',"kind":"%b","entry":' % kind.encode() for kind in Kind}
 _OWN = frozenset({*MEMBERS, "version", "max_spawn", "generation", "journal_seq"})
@@ -157,8 +158,7 @@ class Base:
     state: State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(NamedTuple):
     """A record whose form is right; whether it applies is another question."""
 
     generation: str
@@ -202,19 +202,22 @@ def decode_base(document: dict[str, Json]) -> Base | ReasonCode:
         return ReasonCode.BASE_INVALID_FIELD
     if not all(isinstance(step, dict) for step in document["plan"]):
         return ReasonCode.BASE_INVALID_FIELD
-    ops = {name: read_entry(Kind.OP, v) for name, v in document["ops"].items()}
+    ops = {}
+    for name, value in document["ops"].items():
+        entry = read_entry(Kind.OP, value)
+        if entry is None or entry.id != name:
+            return ReasonCode.BASE_INVALID_FIELD
+        ops[name] = entry
     spawned = [read_entry(Kind.SPAWNED, value) for value in document["spawned"]]
     table = {entry.id: entry for entry in spawned if entry is not None}
-    if len(table) != len(document["spawned"]) or any(
-        entry is None or entry.id != name for name, entry in ops.items()
-    ):
+    if len(table) != len(document["spawned"]):
         return ReasonCode.BASE_INVALID_FIELD
     state = State(
         session_id=document["session_id"],
         prompt=document["prompt"],
         plan=document["plan"],
         flow_context=document["flow_context"],
-        ops={entry.id: entry for entry in ops.values() if entry is not None},
+        ops=ops,
         spawned=table,
         config=document["config"],
         max_spawn=document.get("max_spawn"),
@@ -262,8 +265,7 @@ def _read_record(record: Json) -> Record:
         or type(version) is not int
         or type(kind) is not str
         or kind not in _KINDS
-        or not record.keys() <= _ALLOWED
-        or not record.keys() >= _NEEDED
+        or record.keys() not in _FORMS
         or not _is_generation(record["generation"])
     ):
         raise RecordError(_member_fault(record))
@@ -277,12 +279,7 @@ def _read_record(record: Json) -> Record:
         if type(record["entry"]) is not dict:
             code = ReasonCode.RECORD_INVALID_FIELD
         raise RecordError(code)
-    return Record(
-        generation=record["generation"],
-        seq=seq,
-        entry=entry,
-        patch=_patch_of(record),
-    )
+    return Record(record["generation"], seq, entry, _patch_of(record))
 
 
 def _member_fault(record: dict[str, Json]) -> ReasonCode:
@@ -354,20 +351,20 @@ class Replay:
             end = end or data.find(b"\n", start + _WINDOW) + 1
             if not end:
                 break
-            if not self._feed_lines(data[start:end]):
+            if not self._feed_lines(data, start, end):
                 return
             start = end
         self.tail = data[start:]
 
-    def _feed_lines(self, data: bytes) -> bool:
-        """Take whole lines; False when reading stopped."""
-        text = str(data, "ascii") if data.isascii() else None
-        start = 0
+    def _feed_lines(self, data: bytes, begin: int, stop: int) -> bool:
+        """Take whole lines from one place to another; False when reading stopped."""
+        text = _ascii(memoryview(data)[begin:stop])
+        start = begin
         try:
-            while start < len(data):
+            while start < stop:
                 end = data.index(b"\n", start)
-                found = None if text is None else scan_strict(text, start)
-                if found is not None and found[1] == end:
+                found = None if text is None else scan_strict(text, start - begin)
+                if found is not None and found[1] == end - begin:
                     self._take(_read_record(found[0]))
                 else:
                     self._take(decode_record(data[start:end]))
@@ -459,6 +456,14 @@ class Replay:
             attempts=attempts,
             reasons=tuple(reasons),
         )
+
+
+def _ascii(data: memoryview) -> str | None:
+    """Decode lines that are all ASCII, as those of a writer are; None for others."""
+    try:
+        return str(data, "ascii")
+    except UnicodeDecodeError:
+        return None
 
 
 def _finding(code: ReasonCode, line: int, offset: int, count: int) -> Reason:
