@@ -291,10 +291,15 @@ class Clock:
     """None is the machine's own zone."""
 
     def moment(self, at: float, now: float) -> str:
-        """Return a clock time, with the day when it is not today's."""
-        then = self._local(at)
-        if then.date() == self._local(now).date():
+        """Return a clock time, with the day when it is not today's.
+
+        Of another year it is the day alone, in as many cells at most.
+        """
+        then, today = self._local(at), self._local(now)
+        if then.date() == today.date():
             return then.strftime("%H:%M:%S")
+        if then.year != today.year:
+            return f"{then.day} {then.strftime('%b %Y')}"
         return f"{then.day} {then.strftime('%b %H:%M')}"
 
     def now(self, at: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from heaveto.text import duration, short_id
 from heaveto_tui.lines import DASH, EMPTY, pad
@@ -53,21 +53,39 @@ def ledger_entries(detail: RunDetail, find: str = "") -> list[Entry[ControlView]
     ]
 
 
+_ID, _WHAT, _RESULT, _QUEUED, _TAKEN, _APPLIED = 10, 8, 17, 13, 8, 9
+_READER = 9
+
+
+class _Columns(NamedTuple):
+    """Which columns there is room for; what does not fit whole is left out."""
+
+    text: int
+    taken: int
+    reader: bool
+
+
+def _columns(width: int) -> _Columns:
+    room = width - 3 - _ID - _WHAT - _RESULT - _QUEUED - _APPLIED
+    taken = _TAKEN if room >= _TAKEN else 0
+    room -= taken + 2
+    text = room - 18 if width >= _WIDE else 0
+    return _Columns(max(0, text), taken, room >= _READER)
+
+
 def ledger_title(width: int) -> Line:
     """Return the heading of the columns."""
-    text = pad("TEXT", _text_width(width)) if width >= _WIDE else ""
+    columns = _columns(width)
     return (
         (
-            f"   {pad('ID', 10)}{pad('WHAT', 9)}{pad('RESULT', 16)}{text}"
-            f"{pad('QUEUED', 9, right=True)}{pad('TAKEN', 7, right=True)}"
-            f"{pad('APPLIED', 8, right=True)}  READ BY",
+            f"   {pad('ID', _ID)}{pad('WHAT', _WHAT)}{pad('RESULT', _RESULT)}"
+            f"{pad('TEXT', columns.text)}{pad('QUEUED', _QUEUED, right=True)}"
+            f"{pad('TAKEN', columns.taken, right=True)}"
+            f"{pad('APPLIED', _APPLIED, right=True)}"
+            f"{'  READ BY' if columns.reader else ''}",
             "muted",
         ),
     )
-
-
-def _text_width(width: int) -> int:
-    return max(0, width - 3 - 10 - 9 - 16 - 24 - 18)
 
 
 def draw_control(
@@ -84,21 +102,19 @@ def draw_control(
     over = is_over(detail.run)
     face = control_face(control, over=over)
     text = look.plain(control.text or "")
+    columns = _columns(width)
     cells: list[tuple[str, str]] = [
         ("▌  " if selected else "   ", "text"),
-        (pad(short_id(control.id), 10), "text"),
-        (pad(str(control.verb), 9), "text"),
-        (pad(f"{face.glyph} {face.word}", 16), face.role),
+        (pad(short_id(control.id), _ID), "text"),
+        (pad(look.clip(look.plain(control.verb), _WHAT - 1), _WHAT), "text"),
+        (pad(f"{face.glyph} {face.word}", _RESULT), face.role),
+        (pad(look.clip(text, columns.text - 2), columns.text), "text"),
+        (pad(clock.moment(control.created_at, now), _QUEUED, right=True), "text"),
+        (pad(_after(control, control.claimed_at), columns.taken, right=True), "text"),
+        (pad(_after(control, control.applied_at), _APPLIED, right=True), "text"),
     ]
-    if width >= _WIDE:
-        room = _text_width(width)
-        cells.append((pad(look.clip(text, room - 2), room), "text"))
-    cells.append(
-        (pad(clock.moment(control.created_at, now), 9, right=True), "text"),
-    )
-    for at, cells_wide in ((control.claimed_at, 7), (control.applied_at, 8)):
-        cells.append((pad(_after(control, at), cells_wide, right=True), "text"))
-    cells.append((f"  {_reader(control, detail, look)}", "text"))
+    if columns.reader:
+        cells.append((f"  {_reader(control, detail, look)}", "text"))
     return tuple(cells)
 
 

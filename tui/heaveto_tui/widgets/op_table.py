@@ -118,7 +118,9 @@ def _texts(row: OutlineRow) -> tuple[str, ...]:
     )
 
 
-_STATUS, _ROLE, _CLOCK, _TIME, _WAITED, _SAVED = 11, 12, 10, 7, 8, 8
+_STATUS, _ROLE, _CLOCK, _TIME, _WAITED, _SAVED = 11, 12, 13, 8, 8, 8
+_NOTE = 8
+"""Fewer cells than these say nothing; the name has them then."""
 
 
 class _Columns(NamedTuple):
@@ -136,7 +138,10 @@ def _columns(width: int) -> _Columns:
     fixed = 3 + _STATUS + 2 + role + clock + _TIME + _WAITED + 2 + _SAVED
     rest = max(12, width - fixed)
     name = min(rest, max(16, rest // 2))
-    return _Columns(name, role, clock, max(0, rest - name))
+    note = rest - name
+    if note < _NOTE:
+        name, note = rest, 0
+    return _Columns(name, role, clock, note)
 
 
 def table_title(width: int) -> Line:
@@ -209,7 +214,7 @@ def draw_row(
         ("  ", "text"),
         (pad(saved.word, _SAVED), saved.role),
         (
-            look.clip(words, max(0, columns.note - 1)),
+            look.clip(words, columns.note - 1),
             "bad" if operation.status is Status.FAILED else "muted",
         ),
     )
