@@ -8,7 +8,7 @@ view and overlay is looked at.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +27,9 @@ from heaveto.observe.snapshot import (
 from heaveto.text import cell_width, plain
 from heaveto_tui.lines import Look
 from heaveto_tui.theme import PALETTES, Painter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HOSTILE = (
     "\x1b[2J\x1b]52;c;QQ==\x07\x1b]8;;http://x\x1b\\ [red]x[/] \x9b31m \u202e\u2066"
@@ -72,19 +75,24 @@ def _run() -> RunDetail:
     )
 
 
-def _poisoned(value: Any, kind: type, name: str) -> Any:
-    """Return a value with one of its texts made hostile, everywhere inside it."""
+def _replaced(value: Any, kind: type, name: str, change: Callable[[Any], Any]) -> Any:
+    """Return a value with one of its members changed, everywhere inside it."""
     if isinstance(value, tuple):
-        return tuple(_poisoned(each, kind, name) for each in value)
+        return tuple(_replaced(each, kind, name, change) for each in value)
     if not hasattr(type(value), "__dataclass_fields__"):
         return value
     found = {
-        each.name: _poisoned(getattr(value, each.name), kind, name)
+        each.name: _replaced(getattr(value, each.name), kind, name, change)
         for each in fields(value)
     }
-    if isinstance(value, kind) and found[name] is not None:
-        found[name] = f"{found[name]} {HOSTILE}"
+    if isinstance(value, kind):
+        found[name] = change(found[name])
     return type(value)(**found)
+
+
+def _poisoned(value: Any) -> Any:
+    """Return a text made hostile; None stays what it is."""
+    return None if value is None else f"{value} {HOSTILE}"
 
 
 async def _walk(at: Driven) -> None:
@@ -115,9 +123,27 @@ async def test_a_text_acts_nowhere(what: str, size: tuple[int, int]) -> None:
     run = _run()
     for kind, names in (_WORDS if what == "words" else _IDS).items():
         for name in names:
-            run = _poisoned(run, kind, name)
+            run = _replaced(run, kind, name, _poisoned)
     async with console([run, dead()], size=size, homes=(HOME, "/b")) as at:
         await _walk(at)
+
+
+_MOMENTS: dict[type, tuple[str, ...]] = {
+    OperationView: ("started_at", "ended_at", "queued_at"),
+    ControlView: ("created_at", "claimed_at", "applied_at", "age_s"),
+    RunSummary: ("started_at", "ended_at", "deadline_at", "last_sign_at"),
+}
+
+
+@pytest.mark.parametrize("value", [1e18, -1e18, 1.7e12], ids=["far", "ago", "ms"])
+async def test_a_number_that_is_no_moment_ends_nothing(value: float) -> None:
+    run = _run()
+    for kind, names in _MOMENTS.items():
+        for name in names:
+            run = _replaced(run, kind, name, lambda known: known and value)
+    async with console([run, dead()], size=(130, 40)) as at:
+        await _walk(at)
+        assert at.app.is_running
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])

@@ -293,9 +293,12 @@ class Clock:
     def moment(self, at: float, now: float) -> str:
         """Return a clock time, with the day when it is not today's.
 
-        Of another year it is the day alone, in as many cells at most.
+        Of another year it is the day alone, in as many cells at most; ``?`` stands for
+        a number that is no moment of any calendar.
         """
         then, today = self._local(at), self._local(now)
+        if then is None or today is None:
+            return "?"
         if then.date() == today.date():
             return then.strftime("%H:%M:%S")
         if then.year != today.year:
@@ -305,11 +308,17 @@ class Clock:
     def now(self, at: float) -> str:
         """Return the clock of the first row, with its zone."""
         moment = self._local(at)
+        if moment is None:
+            return "?"
         return f"{moment.strftime('%H:%M:%S')} {moment.tzname() or ''}".rstrip()
 
-    def _local(self, at: float) -> datetime:
-        moment = datetime.fromtimestamp(at, UTC)
-        return moment if self.zone is UTC else moment.astimezone(self.zone)
+    def _local(self, at: float) -> datetime | None:
+        """Return a moment in the zone; None where a row holds any number at all."""
+        try:
+            moment = datetime.fromtimestamp(at, UTC)
+            return moment if self.zone is UTC else moment.astimezone(self.zone)
+        except (ValueError, OverflowError, OSError):
+            return None
 
 
 SOURCE_WORDS: dict[str, str] = {

@@ -53,24 +53,28 @@ def ledger_entries(detail: RunDetail, find: str = "") -> list[Entry[ControlView]
     ]
 
 
-_ID, _WHAT, _RESULT, _QUEUED, _TAKEN, _APPLIED = 10, 8, 17, 13, 8, 9
+_ID, _RESULT, _QUEUED, _TAKEN, _APPLIED = 10, 17, 13, 8, 9
+_WHAT, _WHAT_NARROW = 9, 8
 _READER = 9
 
 
 class _Columns(NamedTuple):
     """Which columns there is room for; what does not fit whole is left out."""
 
+    what: int
     text: int
     taken: int
     reader: bool
 
 
 def _columns(width: int) -> _Columns:
-    room = width - 3 - _ID - _WHAT - _RESULT - _QUEUED - _APPLIED
+    rest = width - 3 - _ID - _RESULT - _QUEUED - _APPLIED
+    what = _WHAT if rest >= _WHAT else _WHAT_NARROW
+    room = rest - what
     taken = _TAKEN if room >= _TAKEN else 0
     room -= taken + 2
     text = room - 18 if width >= _WIDE else 0
-    return _Columns(max(0, text), taken, room >= _READER)
+    return _Columns(what, max(0, text), taken, room >= _READER)
 
 
 def ledger_title(width: int) -> Line:
@@ -78,7 +82,7 @@ def ledger_title(width: int) -> Line:
     columns = _columns(width)
     return (
         (
-            f"   {pad('ID', _ID)}{pad('WHAT', _WHAT)}{pad('RESULT', _RESULT)}"
+            f"   {pad('ID', _ID)}{pad('WHAT', columns.what)}{pad('RESULT', _RESULT)}"
             f"{pad('TEXT', columns.text)}{pad('QUEUED', _QUEUED, right=True)}"
             f"{pad('TAKEN', columns.taken, right=True)}"
             f"{pad('APPLIED', _APPLIED, right=True)}"
@@ -106,7 +110,10 @@ def draw_control(
     cells: list[tuple[str, str]] = [
         ("▌  " if selected else "   ", "text"),
         (pad(short_id(control.id), _ID), "text"),
-        (pad(look.clip(look.plain(control.verb), _WHAT - 1), _WHAT), "text"),
+        (
+            pad(look.clip(look.plain(control.verb), columns.what - 1), columns.what),
+            "text",
+        ),
         (pad(f"{face.glyph} {face.word}", _RESULT), face.role),
         (pad(look.clip(text, columns.text - 2), columns.text), "text"),
         (pad(clock.moment(control.created_at, now), _QUEUED, right=True), "text"),
