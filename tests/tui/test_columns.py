@@ -14,6 +14,7 @@ from heaveto_tui.lines import Look, cell_width, fit, line_text
 from heaveto_tui.outline import Outline, outline
 from heaveto_tui.presentation import Clock
 from heaveto_tui.widgets import ledger, op_table, outline_pane
+from heaveto_tui.widgets.bars import HeadFacts, head_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,3 +172,25 @@ def test_a_moment_of_another_year_says_so() -> None:
     assert CLOCK.moment(NOW - 60, NOW) == "16:02:50"
     assert CLOCK.moment(NOW - 2 * DAY, NOW) == "27 Nov 16:03"
     assert CLOCK.moment(NOW - 400 * DAY, NOW) == "25 Oct 2025"
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_first_row_names_the_run_before_the_home(read_only: bool) -> None:
+    facts = HeadFacts(
+        homes=("/home/alice/.local/share/heaveto", "/b"),
+        read_only=read_only,
+        data_age=1.0,
+        needs=4,
+        now=NOW,
+    )
+    title = (("Checkpoint", "text+bold"), (" 7be41a20  cache-review", "text"))
+    for width in range(72 if read_only else 60, 221):
+        line = head_line(
+            title, facts, width=width, look=LOOK, clock=CLOCK, user="/home/alice"
+        )
+        text = line_text(line)
+        assert cell_width(text) == width
+        assert text.startswith(" Checkpoint 7be41a20"), text
+        assert ("read-only" in text) is read_only
+        assert "data 1s" in text
+        assert "heaveto" in text or width < 80

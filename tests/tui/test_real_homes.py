@@ -57,6 +57,24 @@ async def test_a_run_that_begins_shows_up(tmp_path: Path) -> None:
     await builder.close()
 
 
+async def test_where_nothing_is_to_be_read_nothing_is_said_to_be_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "empty").mkdir(mode=0o700)
+    for home in (tmp_path / "missing", tmp_path / "empty"):
+        async with over(home) as at:
+            await at.until("No runs here yet.")
+            await at.until("no data yet")
+            assert "reading" not in at.rows()[0]
+    builder = await Builder.open(tmp_path / "missing")
+    run = await _flow(builder, "first")
+    async with over(tmp_path / "missing") as at:
+        await at.until("first")
+        await at.until("data 0s")
+    await run.close()
+    await builder.close()
+
+
 async def test_several_homes_are_one_list(tmp_path: Path) -> None:
     builders = [await Builder.open(tmp_path / name) for name in ("one", "two")]
     runs = [

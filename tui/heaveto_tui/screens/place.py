@@ -350,6 +350,7 @@ class Place(Screen[None], inherit_bindings=False):
             data_age=console.store.data_age(now),
             needs=console.store.needs,
             now=now,
+            listed=console.store.listed,
         )
         return head_line(
             self.place_title(),

@@ -31,6 +31,7 @@ class HeadFacts(NamedTuple):
         data_age: Seconds since the slowest open home answered; None before it did.
         needs: How many runs need somebody.
         now: Epoch seconds.
+        listed: The runs were listed, be it that there was nothing to be read.
     """
 
     homes: Sequence[str]
@@ -38,6 +39,11 @@ class HeadFacts(NamedTuple):
     data_age: float | None
     needs: int
     now: float
+    listed: bool = False
+
+
+_TITLE = 21
+"""Cells that the place and the id of its run take: they stay, the home gives way."""
 
 
 def home_words(homes: Sequence[str], look: Look, width: int, user: str = "") -> str:
@@ -61,7 +67,7 @@ def head_line(
     """Return the first row: place and object, home, data age, needs, clock."""
     wide = width >= 120
     if facts.data_age is None:
-        age = "reading"
+        age = "no data yet" if facts.listed else "reading"
     else:
         age = f"data {_age(facts.data_age)}"
         if facts.data_age > STALE_AFTER:
@@ -74,14 +80,13 @@ def head_line(
         (need, "text+bold" if facts.needs else "muted"),
         (f" · {clock.now(facts.now)} ", "muted"),
     )
-    home = home_words(facts.homes, look, 40 if wide else 18, user)
-    if facts.read_only:
-        home += " read-only"
-    room = width - line_width(right) - line_width(((f" · {home}", ""),))
-    left = (
-        *_clipped(((" ", "text"), *title), room, look),
-        (f" · {home}", "muted"),
-    )
+    home = f" · {home_words(facts.homes, look, 40 if wide else 18, user)}"
+    marks = " read-only" if facts.read_only else ""
+    rest = width - line_width(right)
+    if rest - cell_width(home + marks) < min(line_width(title) + 1, _TITLE):
+        home = " ·" if marks else ""
+    room = rest - cell_width(home + marks)
+    left = (*_clipped(((" ", "text"), *title), room, look), (home + marks, "muted"))
     return join(left, right, width, mark=look.cut)
 
 
