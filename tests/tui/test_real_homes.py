@@ -75,6 +75,22 @@ async def test_where_nothing_is_to_be_read_nothing_is_said_to_be_read(
     await builder.close()
 
 
+async def test_a_home_that_cannot_be_read_is_not_called_empty(tmp_path: Path) -> None:
+    builder = await Builder.open(tmp_path / "home")
+    run = await _flow(builder, "hidden")
+    await run.close()
+    await builder.close()
+    with sqlite3.connect(tmp_path / "home" / "state.db") as database:
+        database.execute("UPDATE schema_meta SET value = '99' WHERE key = 'version'")
+    database.close()
+    async with over(tmp_path / "home") as at:
+        await at.until("What is there cannot be shown.")
+        assert "version 99" in " ".join(at.text().split())
+        assert "No runs here yet." not in at.text()
+        assert "what was true before" not in at.text()
+        assert at.row(" HOME  ").count("home/state.db") <= 1
+
+
 async def test_several_homes_are_one_list(tmp_path: Path) -> None:
     builders = [await Builder.open(tmp_path / name) for name in ("one", "two")]
     runs = [

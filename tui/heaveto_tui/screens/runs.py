@@ -21,13 +21,13 @@ from heaveto_tui.widgets.run_table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from textual.app import ComposeResult
     from textual.timer import Timer
 
-    from heaveto.observe.snapshot import RunDetail, RunSummary
-    from heaveto_tui.lines import Line
+    from heaveto.observe.snapshot import HomeView, RunDetail, RunSummary
+    from heaveto_tui.lines import Line, Look
     from heaveto_tui.screens.place import Console
     from heaveto_tui.widgets.run_table import Listing
 
@@ -88,16 +88,11 @@ class RunsScreen(Place):
         if self.console.settings.demo:
             words = " demo: no model is called; q ends its runs and removes its folder"
             lines.append(((words, "note"),))
+        named, shown = len(store.homes) > 1, bool(found.shown)
         for source in store.sources:
             if source.problem is not None:
-                text = look.plain(f"{source.problem.text} ({source.path})")
-                lines.append(
-                    (
-                        (" HOME  ", "bad"),
-                        (text, "text"),
-                        ("  you see what was true before", "muted"),
-                    )
-                )
+                text = look.plain(_home_words(source, named))
+                lines.append(_home_row(text, shown, width, look))
         return lines
 
     def draw_body(self) -> None:
@@ -128,11 +123,16 @@ class RunsScreen(Place):
         if self._listing is None:
             return
         store = self.console.store
+        look = self.console.painter.look
         entries = self._listing.entries
         if not entries:
-            self.table.show_lines(_advice(store.listed, store.find))
+            problems = [each for each in store.sources if each.problem is not None]
+            if problems and not store.find:
+                width = self.table.size.width
+                self.table.show_lines(_unreadable(problems, width, look))
+            else:
+                self.table.show_lines(_advice(store.listed, store.find))
             return
-        look = self.console.painter.look
         now = self.console.settings.now()
         homes = len(store.homes) > 1
         self.table.show(
@@ -312,6 +312,33 @@ def _is_old(detail: RunDetail | None, run: RunSummary) -> bool:
         run.nodes,
         run.warnings,
     )
+
+
+def _home_words(source: HomeView, named: bool) -> str:
+    """Return what is wrong with a home; named, its path stands in it once."""
+    assert source.problem is not None
+    text = source.problem.text
+    return f"{text} ({source.path})" if named and source.path not in text else text
+
+
+def _home_row(text: str, shown: bool, width: int, look: Look) -> Line:
+    """Return the row that tells what is wrong with a home."""
+    left = ((" HOME  ", "bad"), (text, "text"))
+    right = (("  you see what was true before ", "muted"),) if shown else EMPTY
+    return join(left, right, width, mark=look.cut)
+
+
+def _unreadable(sources: Sequence[HomeView], width: int, look: Look) -> list[Line]:
+    """Return what an empty list says where a home could not be read."""
+    lines: list[Line] = [EMPTY, EMPTY]
+    for source in sources:
+        assert source.problem is not None
+        for text in (_home_words(source, True), source.problem.what_to_do):
+            parts = look.wrap(look.plain(text), max(20, width - 12))
+            lines.extend(((f"     {part}", "text"),) for part in parts)
+        lines.append(EMPTY)
+    words = "What is there cannot be shown. It is tried again by itself."
+    return [*lines, ((f"     {words}", "text+bold"),)]
 
 
 def _advice(listed: bool, find: str) -> list[Line]:
