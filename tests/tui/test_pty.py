@@ -610,8 +610,11 @@ def test_a_newcomer_finds_pauses_tells_and_stops(folder: Path) -> None:
             program.drain(0.1)
             program.press(char)
         press(program, "\r")
-        program.until("cancelled", limit=40)
+        program.until("cancelled", limit=60)
         assert keys <= 12
+        # It was there for longer than a script needs: somebody reads the screen first.
+        [log] = folder.glob("heaveto-demo-*/runs/*/operations/collect/error.log")
+        assert "minute 20 of the log" in log.read_text()
         press(program, "q")
         assert program.ended(40) == 0
     assert not list(folder.glob("heaveto-demo-*"))

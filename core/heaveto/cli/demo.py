@@ -19,7 +19,7 @@ import click
 from heaveto.cli.console import can_draw, check_keyboard, open_console
 from heaveto.cli.exits import Exit
 from heaveto.cli.scope import Scope, common_options
-from heaveto.demo import FLOWS, MESSAGE, DemoFlow
+from heaveto.demo import FLOWS, MESSAGE, PATIENCE, DemoFlow
 from heaveto.errors import HeavetoError
 from heaveto.files import Directory
 from heaveto.model import OperationStatus, Verb
@@ -27,7 +27,7 @@ from heaveto.observe import Observer, is_over
 from heaveto.text import short_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from heaveto.detach import Started
     from heaveto.observe.snapshot import RunDetail
@@ -55,7 +55,7 @@ def demo(scope: Scope, headless: bool, keep: bool) -> int:
     if not headless:
         check_keyboard()
     with _folder(scope, keep=keep) as home:
-        runs = _start_all(home)
+        runs = _start_all(home, {} if headless else PATIENCE)
         scope.given_homes[:] = [home.path]
         try:
             if headless:
@@ -90,8 +90,8 @@ def _folder(scope: Scope, *, keep: bool) -> Iterator[Home]:
                 parent.remove_tree(path.name)
 
 
-def _start_all(home: Home) -> list[_Run]:
-    """Start every flow as a runner of its own session."""
+def _start_all(home: Home, pace: Mapping[str, str]) -> list[_Run]:
+    """Start every flow as a runner of its own session, in the environment of a pace."""
     from heaveto.detach import start
 
     runs = []
@@ -99,7 +99,7 @@ def _start_all(home: Home) -> list[_Run]:
         for flow in FLOWS:
             words = ["run", "--home", str(home.path), str(flow.path)]
             # The user's settings, and what they run at an end, are not the demo's.
-            plain = {"HEAVETO_CONFIG": os.devnull}
+            plain = {"HEAVETO_CONFIG": os.devnull, **pace}
             runs.append(_Run(flow, start(words, cwd=home.path, environment=plain)))
     except BaseException:
         _end_all(home, runs)

@@ -12,10 +12,14 @@ from pathlib import Path
 
 from heaveto.model import RunStatus
 
-__all__ = ["FLOWS", "MESSAGE", "DemoFlow"]
+__all__ = ["FLOWS", "MESSAGE", "PATIENCE", "DemoFlow"]
 
 MESSAGE = "name the three alarms, and who was called"
 """What the demo tells the flow that is there to be steered."""
+
+PATIENCE = {"HEAVETO_DEMO_PATIENCE": "20"}
+"""The environment of the flows where somebody looks on: the one to be steered is there
+for a minute, so that a newcomer can read the screen before it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
