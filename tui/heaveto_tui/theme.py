@@ -213,6 +213,6 @@ class Painter:
         return Strip(segments, width)
 
     def segment(self, text: str, role: str) -> Segment:
-        """Return signs of ours as a part of a strip, neither selected nor on a panel."""
+        """Return signs of ours as a part of a strip, not selected, not on a panel."""
         spelled = self.look.spelled(((text, role),))
         return Segment(spelled[0][0], self.style(role))

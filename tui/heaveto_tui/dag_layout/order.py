@@ -67,7 +67,7 @@ def _effort(items: Items, nodes: int, hurried: bool) -> tuple[int, int, int]:
     for most, starts in ((250, 8), (1000, 4), (2000, 2)):
         if wires <= most:
             return starts, 24, 3
-    return 1, 24, 3
+    return (1, 12, 2) if wires <= 3000 else (1, 8, 1)
 
 
 def _shares(graph: Graph, items: Items) -> list[_Layers]:
@@ -317,11 +317,14 @@ class _Sorter:
 
     def _polish(self, crossings: int, rounds: int) -> None:
         """Sift up and down the layers until nothing is gained."""
+        restless = self._restless
+        restless[:] = b"\1" * len(restless)
         for number in range(rounds):
             gained = 0
             order = range(len(self._layers))
             for at in reversed(order) if number % 2 else order:
-                if len(self._layers[at]) > 1:
+                if restless[at] and len(self._layers[at]) > 1:
+                    restless[at] = 0
                     gained += self._sift(at)
             crossings -= gained
             if not gained or not crossings:
@@ -334,8 +337,10 @@ class _Sorter:
         below = len(layers[at + 1]) if at + 1 < len(layers) else 0
         layer = layers[at]
         ends = {
-            item: _ends(self._up[item], self._load_up[item], position)
-            + _ends(self._down[item], self._load_down[item], position, above)
+            item: _flat(
+                _ends(self._up[item], self._load_up[item], position)
+                + _ends(self._down[item], self._load_down[item], position, above)
+            )
             for item in layer
         }
         gained = 0
@@ -412,19 +417,30 @@ def _steps(
     return steps
 
 
-def _best_shift(
-    ends: list[list[tuple[int, int]]], costs: list[int], place: int
-) -> tuple[int, int]:
+_Flat = tuple[int, int, int, int, list[tuple[int, int]]]
+
+
+def _flat(ends: list[tuple[int, int]]) -> _Flat:
+    """Return wire ends with the first two of them at hand: most items have no more."""
+    (end, load), (other, weight), *more = [*ends, (0, 0), (0, 0)]
+    return end, load, other, weight, more[: len(ends) - 2] if len(ends) > 2 else []
+
+
+def _best_shift(ends: list[_Flat], costs: list[int], place: int) -> tuple[int, int]:
     """Return how far an item should move past its neighbours, and what that gains."""
     best = shift = total = 0
     for at in range(place + 1, len(ends)):
-        for end, load in ends[at]:
+        end, load, other, weight, more = ends[at]
+        total -= costs[end] * load + costs[other] * weight
+        for end, load in more:
             total -= costs[end] * load
         if total < best:
             best, shift = total, at - place
     total = 0
     for at in range(place - 1, -1, -1):
-        for end, load in ends[at]:
+        end, load, other, weight, more = ends[at]
+        total += costs[end] * load + costs[other] * weight
+        for end, load in more:
             total += costs[end] * load
         if total < best:
             best, shift = total, at - place
