@@ -7,6 +7,7 @@ import itertools
 import random
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -187,12 +188,67 @@ async def test_what_is_not_read_in_time_comes_with_the_next_look(
 
         monkeypatch.setattr(
             "heaveto.observe.native.EndedRuns",
-            lambda roster, **given: ended.EndedRuns(roster, budget=0.0, **given),
+            lambda roster, **given: ended.EndedRuns(roster, **given | {"budget": 0.0}),
         )
         unread = await asyncio.to_thread(looks)
     assert unread[0] == 7
     assert unread[-1] == 0
     assert unread == sorted(unread, reverse=True)
+
+
+async def test_dead_runs_beyond_the_time_are_dead_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no time was left for is told from its row, and read by later looks."""
+    from heaveto.observe import ended
+
+    async with built(tmp_path) as builder:
+        run = await builder.begin([Operation("a"), Operation("b", ("a",))])
+        await run.run("a")
+        await run.start("b")
+        await builder.dead(run)
+        await asyncio.to_thread(multiply, run, 19, sealed=False)
+        monkeypatch.setattr(ended, "_FREE", 5 * ended._WHOLE)
+        monkeypatch.setattr(
+            "heaveto.observe.native.EndedRuns",
+            lambda roster, **given: ended.EndedRuns(roster, **given | {"budget": 0.0}),
+        )
+
+        def looks() -> list[Any]:
+            with Observer([builder.home]) as observer:
+                found: list[Any] = []
+                for _ in range(5):
+                    runs = observer.list_runs()
+                    assert {one.state for one in runs} == {"dead"}
+                    assert {one.alive for one in runs} == {False}
+                    assert len(observer.watch_paths()) == 1
+                    found.append(
+                        [
+                            Counter(
+                                (one.checkpoint.status, one.confidence)
+                                for one in runs
+                                if one.checkpoint
+                            ),
+                            Counter(tuple(sorted(one.nodes.items())) for one in runs),
+                        ]
+                    )
+                return found
+
+        found = await asyncio.to_thread(looks)
+    assert found[0] == [
+        Counter({("clean", "sure"): 5, ("unread", "derived"): 15}),
+        Counter(
+            {
+                (("completed", 1), ("lost", 1), ("total", 2)): 5,
+                (("completed", 1), ("total", 2), ("unknown", 1)): 15,
+            }
+        ),
+    ]
+    assert found[1][0]["clean", "sure"] == 10
+    assert found[-1] == [
+        Counter({("clean", "sure"): 20}),
+        Counter({(("completed", 1), ("lost", 1), ("total", 2)): 20}),
+    ]
 
 
 async def test_an_ended_run_is_looked_at_again_in_its_turn(tmp_path: Path) -> None:

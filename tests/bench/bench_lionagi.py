@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.bench_observe import calibrate
 from harness.lionagi import Vm, make
 from heaveto.observe.lionagi import LionagiSource
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from heaveto.observe.snapshot import RunSummary
     from heaveto.runs import Home
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -34,12 +39,16 @@ MIX = {"normal": 88, "failed": 8, "reactive": 3, "killed": 1}
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    path = tmp_path_factory.mktemp("bench")
+    return many(tmp_path_factory.mktemp("bench"), MIX, RUNS)
+
+
+def many(path: Path, mix: dict[str, int], runs: int) -> Home:
+    """Make a home of so many runs, mixed so."""
     made = make("normal", path / "home")
     for folder in made.runs.iterdir():
         shutil.rmtree(folder)
     rows: dict[str, tuple[dict[str, object], list[dict[str, object]], Path]] = {}
-    for name in MIX:
+    for name in mix:
         one = make(name, path / name)
         with closing(sqlite3.connect(one.state_db)) as db:
             db.row_factory = sqlite3.Row
@@ -52,12 +61,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
         db.execute("PRAGMA page_size = 4096")  # the small homes have smaller pages
         db.execute("VACUUM")
         db.execute("PRAGMA journal_mode = WAL")
-    kinds = [name for name, count in MIX.items() for _ in range(count)]
+    kinds = [name for name, count in mix.items() for _ in range(count)]
     with closing(sqlite3.connect(made.state_db)) as db, db:
         db.execute("PRAGMA synchronous = OFF")
         db.execute("DELETE FROM session_signals")
         db.execute("DELETE FROM sessions")
-        for number in range(RUNS):
+        for number in range(runs):
             session, signals, folder = rows[kinds[number % 100]]
             _add(db, made, number, session, signals, folder)
     with closing(sqlite3.connect(made.state_db)) as db:
@@ -109,7 +118,7 @@ def best(work: Callable[[], object], count: int = 5) -> float:
     return min(found)
 
 
-def rows_alone(home: Home) -> None:
+def rows_alone(home: Home, runs: int = RUNS) -> None:
     """Read rows and counts, and look at each directory: no conclusion is drawn."""
     where = f"file:{home.state_db}?immutable=1"
     with closing(sqlite3.connect(where, uri=True)) as db:
@@ -118,7 +127,7 @@ def rows_alone(home: Home) -> None:
             "SELECT session_id, kind, count(*) FROM session_signals"
             " GROUP BY session_id, kind"
         ).fetchall()
-    assert len(rows) == RUNS
+    assert len(rows) == runs
     for entry in os.scandir(home.runs):
         os.stat(f"{entry.path}/checkpoint.json")
 
@@ -139,7 +148,9 @@ def test_first_list_and_second_look(home: Home) -> None:
         assert len(source.listed()) == RUNS
         return source
 
-    report(f"first list of {RUNS} runs", best(first), baseline)
+    took = best(first)
+    report(f"first list of {RUNS} runs", took, baseline)
+    assert took < BOUND_S * calibrate()
     source = first()
     print(f"directories watched at first: {len(source.watch_paths())}")
     assert len(source.watch_paths()) < 1000
@@ -161,6 +172,62 @@ def test_first_list_and_second_look(home: Home) -> None:
         by_state[run.state] = by_state.get(run.state, 0) + 1
     print(f"states: {by_state}")
     assert by_state["dead"] == RUNS // 100
+
+
+BOUND_S = 1.0
+"""A first list of ten thousand runs, above what starting the program takes."""
+
+
+def cpu_of(*words: str) -> float:
+    """Return the least CPU seconds of the program for a verb, children included."""
+    found = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-m", "heaveto", *words],
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        assert done.returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        )
+    return min(found)
+
+
+def test_list_as_a_command(home: Home) -> None:
+    start = cpu_of("--version")
+    took = cpu_of("--home", str(home.path), "ls", "--json")
+    report("ls --json, CPU", took, start)
+    print(f"above the start of the program: {(took - start) * 1e3:.0f} ms")
+
+
+def test_a_thousand_dead_runs(tmp_path: Path) -> None:
+    """Nothing ended them: each of them needs its signals and its checkpoint read."""
+    made = many(tmp_path, {"killed": 100}, 1000)
+    baseline = best(lambda: rows_alone(made, 1000), 3)
+
+    def first() -> LionagiSource:
+        source = LionagiSource(made, machine=Vm())
+        source.refresh()
+        return source
+
+    took = best(first)
+    report("first list of 1000 dead runs", took, baseline)
+    source = first()
+    assert {run.state for run in source.listed()} == {"dead"}
+    looks = 1
+    while any(_is_unread(run) for run in source.listed()):
+        source.refresh()
+        looks += 1
+    print(f"looks until each was read: {looks}")
+    assert len(source.watch_paths()) == 1
+    assert took < BOUND_S * calibrate()
+
+
+def _is_unread(run: RunSummary) -> bool:
+    return run.checkpoint is not None and run.checkpoint.status == "unread"
 
 
 def test_one_run(home: Home) -> None:

@@ -86,7 +86,8 @@ def print_list(scope: Scope, choice: Choice | None = None) -> int:
     for problem in problems:
         scope.output.warn(problem.text)
     if scope.output.json:
-        scope.output.answer({"runs": [run.as_dict() for run in runs]})
+        # Times of a summary are finite, and ten thousand of them are a lot of text.
+        scope.output.answer({"runs": [run.as_dict() for run in runs]}, finite=True)
         return Exit.OK
     for line in list_lines(runs, now=time.time()):
         scope.output.line(line)

@@ -41,7 +41,7 @@ class OutputError(HeavetoError):
     default_code = "output"
 
 
-def encode(value: object, *, ascii_only: bool = False) -> str:
+def encode(value: object, *, ascii_only: bool = False, finite: bool = False) -> str:
     """Return one line of JSON that is safe on any terminal.
 
     A number that is not finite (an old checkpoint can hold one) becomes the text NaN,
@@ -50,7 +50,13 @@ def encode(value: object, *, ascii_only: bool = False) -> str:
     Args:
         value: Plain JSON values.
         ascii_only: Escape every character above U+007E.
+        finite: All numbers are finite: the fast encoder, which cannot tell, will do.
     """
+    if finite and not ascii_only:
+        import orjson
+
+        with contextlib.suppress(TypeError):  # what it does not take, as half a pair
+            return json_safe(orjson.dumps(value).decode())
 
     def dump(value: object) -> str:
         return json.dumps(
@@ -106,11 +112,17 @@ class Output:
         """Print text of several lines on standard output, each of them inert."""
         self._write("".join(f"{line}\n" for line in plain_lines(text)))
 
-    def answer(self, value: Mapping[str, object]) -> None:
-        """Print one JSON object, ``schema`` first, on standard output."""
+    def answer(self, value: Mapping[str, object], *, finite: bool = False) -> None:
+        """Print one JSON object, ``schema`` first, on standard output.
+
+        Args:
+            value: Plain JSON values.
+            finite: See :func:`encode`.
+        """
         encoding = (getattr(self._out, "encoding", None) or "ascii").lower()
         ascii_only = encoding.replace("-", "") != "utf8"
-        self._write(encode({"schema": SCHEMA, **value}, ascii_only=ascii_only) + "\n")
+        whole = {"schema": SCHEMA, **value}
+        self._write(encode(whole, ascii_only=ascii_only, finite=finite) + "\n")
 
     def note(self, text: object) -> None:
         """Print one inert line on standard error; a closed stream is no error."""

@@ -8,10 +8,10 @@ ended runs of a list. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from heaveto.model import OperationStatus, Origin, RunState, RunStatus
+from heaveto.model import TERMINAL_RUN, OperationStatus, Origin, RunState, RunStatus
 from heaveto.observe.derive import (
     Evidence,
     conclude,
@@ -180,17 +180,20 @@ def _evidence(facts: Facts) -> Evidence:
     )
 
 
-def counted(facts: Facts, nodes: dict[str, int]) -> RunSummary:
-    """Return the summary of an ended run whose operations all have an end.
+def counted(facts: Facts, nodes: dict[str, int], *, whole: bool = True) -> RunSummary:
+    """Return the summary of a run that is over, told without reading it.
 
     Args:
         facts: Its row, controls, place and what is known of its checkpoint; its signals
             were not read.
         nodes: ``total`` and one count a status.
+        whole: Whether row and counts are known to tell all there is of it.
     """
     status = stored_status(facts.row.status)
-    assert status is not None
-    conclusion = concluded_end(status, facts.row.status_reason_code)
+    if status in TERMINAL_RUN:
+        conclusion = concluded_end(status, facts.row.status_reason_code)
+    else:
+        conclusion = conclude(_evidence(facts), ())
     controls = control_views(
         facts.controls,
         facts.saved,
@@ -201,7 +204,7 @@ def counted(facts: Facts, nodes: dict[str, int]) -> RunSummary:
     )
     return _summary(
         facts,
-        conclusion,
+        conclusion if whole else replace(conclusion, sure=False),
         nodes=nodes,
         checkpoint=None if facts.saved is None else facts.saved.view,
         warnings=tuple(

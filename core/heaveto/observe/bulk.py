@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from heaveto.model import SignalKind
 from heaveto.statedb import ReadDB, SessionRow
-from heaveto.statedb.rows import SESSION_COLUMNS, session_row
+from heaveto.statedb.rows import SESSION_COLUMNS, StoredObject, session_row
 
-__all__ = ["BulkDB", "Counts", "Mark", "Stamp"]
+__all__ = ["BulkDB", "Counts", "Mark", "Stamp", "mark_of"]
 
 Mark = tuple[object, ...]
 """What differs when a session row was changed: time, status, phase, sizes."""
@@ -51,11 +51,13 @@ class Counts(NamedTuple):
         withheld: How many of the cancelled ones never started.
         plain: Every announced operation ended, nothing escalated and nothing ran on a
             failed input: the ends tell the whole.
+        queued: How many announcements there were.
     """
 
     ends: dict[SignalKind, int]
     withheld: int
     plain: bool
+    queued: int
 
 
 class BulkDB(ReadDB):
@@ -85,12 +87,20 @@ class BulkDB(ReadDB):
             name if name in has else "NULL"
             for name in ("updated_at", "status", "current_phase", "ended_at")
         ]
-        size = "length(node_metadata)" if "node_metadata" in has else "NULL"
+        size = "NULL"
+        if "node_metadata" in has:
+            size = "length(CAST(node_metadata AS BLOB))"  # of text it would be counted
         order = "ORDER BY created_at DESC, id" if "created_at" in has else ""
         found = self._ask(
             f"SELECT id, {', '.join(wanted)}, {size} FROM sessions {order}"
         )
         return {str(row[0]): row[1:] for row in found}
+
+    def everything(self) -> list[SessionRow]:
+        """Return every session, the most recently made first, as :meth:`marks` does."""
+        found = self._rows("sessions", SESSION_COLUMNS, session_row, "", ())
+        found.sort(key=_place)
+        return found
 
     def signalled(self, after: int | None) -> tuple[frozenset[str], int]:
         """Return the sessions with signals that were written after a mark.
@@ -154,8 +164,25 @@ class BulkDB(ReadDB):
                 ends=dict(zip(_ENDS, numbers, strict=True)),
                 withheld=int(str(withheld)),
                 plain=not escalated and not stale and queued == sum(numbers),
+                queued=int(str(queued)),
             )
         return counts
+
+
+def mark_of(row: SessionRow) -> Mark:
+    """Return the mark of a row that was just read, as :meth:`BulkDB.marks` gives it.
+
+    Where a column holds what does not belong there, the two differ, and the row is read
+    once more.
+    """
+    metadata = row.node_metadata
+    size = metadata.size if isinstance(metadata, StoredObject) else None
+    return row.updated_at, row.status, row.current_phase, row.ended_at, size
+
+
+def _place(row: SessionRow) -> tuple[bool, float, str]:
+    made = row.created_at
+    return made is None, -(made or 0.0), row.id
 
 
 _STAMPED = (

@@ -1,13 +1,13 @@
-"""Ended runs for a list, without reading each of them.
+"""Runs that are over, for a list, without reading each of them.
 
 A run that ended with every operation at its end is fully told by its row, the count of
 its operations' last signals, its controls, and the seal of its checkpoint: that is one
 query for all runs and two ``stat`` calls for each. Whatever is out of the ordinary (an
 operation without an end, an escalation, a failed input, a message to account for, a run
-that continues another) is read whole by the caller.
-
-A checkpoint without a seal is loaded as long as a budget of time lasts; what is left
-over is shown as ``unread`` and its turn comes with the next look. Blocking.
+that continues another, one whose process is gone) is read whole by the caller, as long
+as a budget of time lasts, and beyond that told from the row: how it stands is known all
+the same, its checkpoint is ``unread``, and its turn comes with the next look. So are
+checkpoints without a seal. Blocking.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from heaveto.observe.assemble import Facts, Place, counted
 from heaveto.observe.derive import stored_status
 from heaveto.observe.fold import Fold
 from heaveto.observe.lionagi_truth import told_nodes
-from heaveto.observe.relations import source_of
 from heaveto.observe.saved import sealed, unread
 from heaveto.observe.unit import Unit
 from heaveto.seal import read_seal, unit_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from heaveto.observe.bulk import Counts
     from heaveto.observe.relations import Relations
@@ -46,9 +45,12 @@ __all__ = ["EndedRuns"]
 
 _SOME = 8
 """Up to so many runs are read whole: cheaper than one count of everything."""
-_BUDGET_S = 0.2
+_TOLD_S = 30e-6
+"""What telling a run from its row takes."""
 _FREE = 1 << 18
 """Bytes of checkpoints that are loaded whatever the time: some dozens of small ones."""
+_WHOLE = 1 << 12
+"""What reading a run whole takes of that."""
 
 _ENDS = {
     SignalKind.COMPLETED: OperationStatus.COMPLETED.value,
@@ -59,7 +61,7 @@ _ENDS = {
 
 
 class EndedRuns:
-    """Summaries of ended runs, as many as can be told from counts."""
+    """Summaries of runs that are over, as many as can be told from counts."""
 
     def __init__(
         self,
@@ -67,7 +69,8 @@ class EndedRuns:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        budget: float = _BUDGET_S,
+        began: float | None = None,
+        budget: float,
     ) -> None:
         """Read nothing yet.
 
@@ -75,11 +78,13 @@ class EndedRuns:
             roster: The rows, controls and folders.
             clock: Epoch seconds.
             monotonic: Seconds that no clock change moves.
-            budget: Seconds for loading checkpoints that have no seal.
+            began: When the look began, by ``monotonic``; None: now.
+            budget: Seconds that the look may take, what it tells without reading runs
+                included.
         """
         self._roster = roster
         self._monotonic = monotonic
-        self._until = monotonic() + budget
+        self._until = (monotonic() if began is None else began) + budget
         self._free = _FREE
         self._now = clock()
         self._runs = str(roster.home.runs)
@@ -94,72 +99,81 @@ class EndedRuns:
         self._elsewhere = replace(self._there, has_dir=False)
 
     def summaries(
-        self, keys: list[str], relations: Relations
+        self, keys: list[str], relations: Relations, dead: Mapping[str, Liveness]
     ) -> Iterator[tuple[str, RunSummary | None, UnitIdentity]]:
         """Yield each run with its summary and its checkpoint's files.
 
-        The summary is None when the run must be read whole.
+        The summary is None when the run is to be read whole: when row and counts do not
+        tell all of it, and the look has time left. Beyond that such a run is told from
+        the row as far as it goes, its checkpoint as unread.
 
         Args:
-            keys: Of the roster's rows, in the order in which a budget is spent.
+            keys: Of the roster's rows, in the order in which the time is spent.
             relations: Who continues whom.
+            dead: Those whose row says that they run, and whose process is gone.
         """
-        counts: dict[str, Counts] | None = None
-        many = len(keys) > _SOME
-        if not self._native:
-            yield from self._foreign(keys, relations, many=many)
+        if len(keys) <= _SOME:
+            yield from ((key, None, _NO_FILES) for key in keys)
             return
-        if many and any(key == self._roster.rows[key].id for key in keys):
-            counts = self._roster.open().counts()
+        self._until -= _TOLD_S * len(keys)
+        counts = self._counts(keys)
+        # What is out of the ordinary has the first claim on the time.
+        keys = sorted(keys, key=lambda key: key not in dead and self._is_usual(key))
         for key in keys:
-            row = self._roster.rows[key]
-            nodes = None
-            if counts is not None and row.id == key and self._is_plain(row):
-                nodes = _nodes(counts.get(key))
-            if nodes is None:
+            nodes, whole = self._nodes(key, counts)
+            process = dead.get(key)
+            if whole and process is None and self._is_plain(key, relations):
+                saved = self._saved(self._roster.rows[key])
+                files = _NO_FILES if saved is None else saved.files
+                yield key, self._summary(key, saved, nodes, relations), files
+            elif self._may_read():
                 yield key, None, _NO_FILES
-                continue
-            saved = self._saved(row)
-            files = _NO_FILES if saved is None else saved.files
-            yield key, self._summary(row, saved, nodes, relations), files
+            else:
+                process = process or _ENDED
+                told = self._summary(key, unread(), nodes, relations, process)
+                yield key, told, _NO_FILES
 
-    def _foreign(
-        self, keys: list[str], relations: Relations, *, many: bool
-    ) -> Iterator[tuple[str, RunSummary | None, UnitIdentity]]:
-        """Yield runs of lionagi.
+    def _counts(self, keys: list[str]) -> dict[str, Counts]:
+        """Return what signals add up to.
 
-        Its signals hold what every model call was asked, so that counting them would
-        read gigabytes; the row itself tells how its operations ended. What that does
-        not tell whole is read as long as the budget lasts, and shown from the row, as
-        not read yet, beyond that.
+        Those of lionagi hold what every model call was asked, so that counting them
+        would read gigabytes; there the row itself tells how operations ended.
         """
-        for key in keys:
-            row = self._roster.rows[key]
-            nodes, whole = told_nodes(row)
-            plain = many and whole and row.id == key and self._is_plain(row)
-            if not plain and not (many and self._is_spent() and row.id == key):
-                yield key, None, _NO_FILES
-                continue
-            saved = self._saved(row) if plain else unread()
-            files = _NO_FILES if saved is None else saved.files
-            yield key, self._summary(row, saved, nodes, relations), files
+        if self._native and any(key == self._roster.rows[key].id for key in keys):
+            return self._roster.open().counts()
+        return {}
 
-    def _is_spent(self) -> bool:
-        """Tell whether the budget for reading runs whole is used up."""
-        self._free -= 1
-        return self._free < 0 and self._monotonic() >= self._until
+    def _nodes(
+        self, key: str, counts: dict[str, Counts]
+    ) -> tuple[dict[str, int], bool]:
+        """Return the counts of a run by status, and whether they tell the whole."""
+        if self._native:
+            return _counted_nodes(counts.get(key))
+        return told_nodes(self._roster.rows[key])
 
-    def _is_plain(self, row: SessionRow) -> bool:
+    def _may_read(self) -> bool:
+        """Tell whether there is time left for reading a run whole."""
+        self._free -= _WHOLE
+        return self._free >= 0 or self._monotonic() < self._until
+
+    def _is_usual(self, key: str) -> bool:
+        """Tell whether a run ended in a way that its row and counts can tell."""
+        row = self._roster.rows[key]
+        if self._native:
+            return key == row.id and stored_status(row.status) in TERMINAL_RUN
+        return key == row.id and row.status == RunStatus.COMPLETED
+
+    def _is_plain(self, key: str, relations: Relations) -> bool:
         """Tell whether row and counts can tell the whole of a run."""
+        row = self._roster.rows[key]
         return (
-            stored_status(row.status) in TERMINAL_RUN
-            and source_of(row) is None
-            and (self._native or row.status == RunStatus.COMPLETED)
+            self._is_usual(key)
+            and not relations.continues(key)
             and row.metadata_raw is None
             and not self._has_engine_state(row)
             and not any(
                 control.verb == Verb.MESSAGE
-                for control in self._roster.controls.get(row.id, ())
+                for control in self._roster.controls.get(key, ())
             )
         )
 
@@ -171,11 +185,14 @@ class EndedRuns:
 
     def _summary(
         self,
-        row: SessionRow,
+        key: str,
         saved: Saved | None,
         nodes: dict[str, int],
         relations: Relations,
+        process: Liveness | None = None,
     ) -> RunSummary:
+        """Return a summary; with a process, what it says is not the whole."""
+        row = self._roster.rows[key]
         there = row.run_id in self._roster.folders
         resumed_from, superseded_by = relations.of(row)
         return counted(
@@ -185,12 +202,14 @@ class EndedRuns:
                 fold=_NOTHING,
                 controls=self._roster.controls.get(row.id, ()),
                 saved=saved,
-                process=_ENDED,
+                process=process or _ENDED,
                 now=self._now,
                 resumed_from=resumed_from,
                 superseded_by=superseded_by,
+                has_row=key == row.id,
             ),
             nodes,
+            whole=process is None,
         )
 
     def _saved(self, row: SessionRow) -> Saved | None:
@@ -198,7 +217,7 @@ class EndedRuns:
         if row.run_id not in self._roster.folders:
             return None
         path = f"{self._runs}/{row.run_id}/checkpoint.json"
-        seal = read_seal(row.node_metadata, path)
+        seal = read_seal(row.node_metadata, path) if self._native else None
         if seal is not None:
             return sealed(seal)
         files = unit_identity(path)
@@ -212,23 +231,27 @@ class EndedRuns:
 
 _NOTHING = Fold()
 _NO_FILES: UnitIdentity = (None, None)
-_ENDED = Liveness(alive=False, why="the run has ended")
+_ENDED = Liveness(alive=False, why="the run has ended", code="ended")
 
 
-def _nodes(found: Counts | None) -> dict[str, int] | None:
-    """Return counts by status; None when they do not tell the whole.
+def _counted_nodes(found: Counts | None) -> tuple[dict[str, int], bool]:
+    """Return counts by status, and whether they tell the whole.
 
-    A run without any signal may have operations that only its checkpoint knows.
+    A run without any signal may have operations that only its checkpoint knows. What
+    has no end yet may be lost, not begun or saved: that is not told by counting.
     """
-    if found is None or not found.plain:
-        return None
-    nodes = {"total": sum(found.ends.values())}
+    if found is None:
+        return {"total": 0}, False
+    ended = sum(found.ends.values())
+    nodes = {"total": ended}
     nodes.update((_ENDS[kind], count) for kind, count in found.ends.items())
     nodes[OperationStatus.CANCELLED.value] -= found.withheld
     nodes[OperationStatus.UNSTARTED.value] = found.withheld
-    if not nodes["total"]:
-        return None
-    return {word: count for word, count in nodes.items() if count}
+    if not found.plain:
+        nodes["total"] = max(found.queued, ended)
+        nodes[OperationStatus.UNKNOWN.value] = nodes["total"] - ended
+    shown = {word: count for word, count in nodes.items() if count}
+    return {"total": 0, **shown}, found.plain and nodes["total"] > 0
 
 
 def _is_foreign(path: Path) -> bool:

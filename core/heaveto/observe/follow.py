@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from heaveto.seal import UnitIdentity
     from heaveto.statedb import ControlRow, SessionRow
 
-__all__ = ["Followed"]
+__all__ = ["Followed", "run_dir_of"]
 
 _LOOK_S = 0.9
 """Process and files are looked at so often; a death shows within three seconds."""
@@ -72,7 +72,7 @@ class Followed:
         self.controls: Sequence[ControlRow] = ()
         self.revision = 0
         """Moves when anything that is shown of the run has changed."""
-        self.run_dir = _run_dir(home, row)
+        self.run_dir = run_dir_of(home, row)
         self._clock, self._monotonic, self._machine = clock, monotonic, machine
         self._unit = None if self.run_dir is None else Unit(self.run_dir.checkpoint)
         self._read = False
@@ -232,7 +232,7 @@ class Followed:
         return newest
 
 
-def _run_dir(home: Home, row: SessionRow) -> RunDir | None:
+def run_dir_of(home: Home, row: SessionRow) -> RunDir | None:
     """Return the directory of a run; a name that can be no path has none."""
     if not row.run_id:
         return None

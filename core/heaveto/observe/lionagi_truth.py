@@ -95,7 +95,7 @@ def with_segments(
 
 
 def told_nodes(row: SessionRow) -> tuple[dict[str, int], bool]:
-    """Return how the operations of an ended run ended, as its row tells.
+    """Return how the operations of a run that is over ended, as its row tells.
 
     Returns:
         ``total`` and one count a status, and whether that is the whole: a completed run
@@ -103,19 +103,15 @@ def told_nodes(row: SessionRow) -> tuple[dict[str, int], bool]:
     """
     if row.run_id is None or row.invocation_kind not in ("flow", "play"):
         return {"total": 0}, True
-    planned = row.node_metadata.get("operations")
+    metadata = row.node_metadata
+    planned = metadata.get("operations")
     if not isinstance(planned, list) or not planned:
         return {"total": 0}, False
-    segments = row.node_metadata.get("segments")
-    found = segments if isinstance(segments, list) else []
-    # One look at each entry: a list of ten thousand runs has a hundred thousand.
-    ends = {
-        entry.get("op_id"): entry.get("status")
-        for entry in found
-        if isinstance(entry, dict) and isinstance(entry.get("op_id"), str)
-    }
-    words = list(ends.values())
-    completed, failed = words.count("completed"), words.count("failed")
+    words = _last_words(metadata.get("segments"))
+    completed = words.count("completed")
+    if completed == len(words) >= len(planned):  # as nearly all of a long list
+        return {"total": completed, "completed": completed}, True
+    failed = words.count("failed")
     counts = {
         OperationStatus.COMPLETED: completed,
         OperationStatus.FAILED: failed,
@@ -124,7 +120,22 @@ def told_nodes(row: SessionRow) -> tuple[dict[str, int], bool]:
     }
     nodes = {"total": max(len(planned), len(words))}
     nodes.update((status.value, count) for status, count in counts.items() if count)
-    return nodes, completed == nodes["total"]
+    return nodes, False
+
+
+def _last_words(segments: object) -> list[object]:
+    """Return the last status of each operation, as the segments tell."""
+    found = segments if isinstance(segments, list) else []
+    # One look at each entry: a list of ten thousand runs has a hundred thousand.
+    try:
+        ends = {entry["op_id"]: entry["status"] for entry in found}
+    except (TypeError, KeyError):
+        ends = {
+            entry["op_id"]: entry.get("status")
+            for entry in found
+            if isinstance(entry, dict) and isinstance(entry.get("op_id"), str)
+        }
+    return list(ends.values())
 
 
 def _segments(metadata: Mapping[str, object]) -> Iterator[_Segment]:

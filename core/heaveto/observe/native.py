@@ -2,9 +2,10 @@
 
 A list of ten thousand runs must not read ten thousand runs. What goes on is followed,
 each run by itself (:class:`~heaveto.observe.follow.Followed`), and looked at each time.
-What has ended is read once: from its row, one count of all signals and the seal of its
+What is over is read once: from its row, one count of all signals and the seal of its
 checkpoint where that suffices (:mod:`~heaveto.observe.ended`), else whole; then again
-when its row, its controls or its files differ, which are compared in turns.
+when its row, its controls or its files differ, which are compared in turns. A run whose
+row says that it runs, and whose process is gone, is over as well.
 
 An unreadable database does not empty the list: what was read last stays, with the
 moment of that reading, and :meth:`NativeSource.health` says what is wrong.
@@ -22,11 +23,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from heaveto.errors import StateDBError
-from heaveto.liveness import MACHINE
+from heaveto.liveness import MACHINE, judge
 from heaveto.model import TERMINAL_RUN
 from heaveto.observe.derive import stored_status
 from heaveto.observe.ended import EndedRuns
-from heaveto.observe.follow import Followed
+from heaveto.observe.follow import Followed, run_dir_of
 from heaveto.observe.relations import Relations
 from heaveto.observe.roster import Roster
 from heaveto.observe.rotation import Rotation
@@ -35,13 +36,14 @@ from heaveto.observe.words import notice
 from heaveto.seal import unit_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from heaveto.liveness import Machine
+    from heaveto.liveness import Liveness, Machine
     from heaveto.observe.snapshot import RunDetail, RunSummary
     from heaveto.runs import Home
     from heaveto.seal import UnitIdentity
     from heaveto.statedb import SessionRow
+    from heaveto.workers.records import Census
 
 __all__ = ["NativeSource"]
 
@@ -55,6 +57,12 @@ _REBUILT_S = 1.0
 """A run that goes on is concluded about anew at least so often: time passes."""
 _DOUBTFUL_S = 2.0
 """A run whose process cannot be looked at is looked at so often when nothing comes."""
+_FIRST_S = 0.4
+"""A first list may take about so long; what is not read by then comes later."""
+_BUDGET_S = 0.15
+"""So may a later look: what goes on must be seen meanwhile."""
+_CENSUS_S = 0.5
+"""One look at all processes serves for so long, however many runs are dead."""
 _RECHECK_S = 120.0
 """Every run of which nothing goes on is looked at once in this time."""
 
@@ -113,6 +121,7 @@ class NativeSource:
         self._epoch = 0
         self._cooling: dict[str, float] = {}
         self._listed: dict[str, _Listed] = {}
+        self._census: tuple[float, Census] | None = None
 
     def close(self) -> None:
         """Close the database; the next question opens it anew."""
@@ -144,7 +153,7 @@ class NativeSource:
         return self._refresh(touched)
 
     def _refresh(self, touched: Collection[str] | None) -> frozenset[str]:
-        roster = self._roster
+        roster, began = self._roster, self._monotonic()
         roster.sync()
         if not roster.readable:
             return frozenset()
@@ -155,14 +164,19 @@ class NativeSource:
             self._live.clear()
         self._relations.read(roster.rows)
         changed = self._let_go()
-        ended = []
+        over: list[str] = []
+        dead: dict[str, Liveness] = {}
         for key in self._due():
-            if self._goes_on(key, roster.rows[key]):
-                changed |= self._list_live(key, touched)
+            row = roster.rows[key]
+            if not self._goes_on(key, row):
+                over.append(key)
+            elif (process := self._death(key, row)) is not None:
+                over.append(key)
+                dead[key] = process
             else:
-                ended.append(key)
-        if ended:
-            changed |= self._list_ended(ended)
+                changed |= self._list_live(key, touched)
+        if over:
+            changed |= self._list_over(over, dead, began)
         self._forget()
         return frozenset(changed)
 
@@ -219,18 +233,21 @@ class NativeSource:
     def watch_paths(self) -> tuple[str, ...]:
         """Return the folder of runs and the directories of the runs that go on."""
         rows, runs = self._roster.rows, str(self.home.runs)
-        # What ended and is only not read yet is in the same set, and nothing happens in
+        # What is over and only not read yet is in the same set, and nothing happens in
         # its directory.
         going_on = (
             rows[key].run_id
             for key in self._live
-            if key in rows
-            and (
-                key in self._cooling
-                or stored_status(rows[key].status) not in TERMINAL_RUN
-            )
+            if key in rows and (key in self._cooling or self._may_move(key))
         )
         return runs, *(f"{runs}/{name}" for name in going_on if name)
+
+    def _may_move(self, key: str) -> bool:
+        """Tell whether something of a run may go on, as it was seen last."""
+        listed = self._listed.get(key)
+        return listed is not None and not (
+            listed.summary.status in TERMINAL_RUN or listed.summary.alive is False
+        )
 
     # --- the list
 
@@ -268,6 +285,19 @@ class NativeSource:
             self._cooling[key] = now + _COOLING_S
         return now < self._cooling.get(key, 0.0)
 
+    def _death(self, key: str, row: SessionRow) -> Liveness | None:
+        """Return why nothing of an unended run goes on; None when something may.
+
+        A run that is followed is told by its follower, which sees its last words.
+        """
+        if key in self._followed or key != row.id:
+            return None
+        lock = None
+        if self.home.source == "heaveto" and (run := run_dir_of(self.home, row)):
+            lock = run.lock
+        process = judge(row.node_metadata, lock=lock, machine=self._machine)
+        return process if process.alive is False else None
+
     def _list_live(self, key: str, touched: Collection[str] | None) -> set[str]:
         """Look at a run that is followed; return its key if it is shown otherwise."""
         roster = self._roster
@@ -295,12 +325,20 @@ class NativeSource:
         summary = self._detail(followed).run
         return self._put(key, summary, revision=followed.revision, changed=revised)
 
-    def _list_ended(self, keys: list[str]) -> set[str]:
+    def _list_over(
+        self, keys: list[str], dead: Mapping[str, Liveness], began: float
+    ) -> set[str]:
         """Look at runs of which nothing goes on."""
         changed: set[str] = set()
         keys = self._affordable([key for key in keys if self._differs(key)])
-        runs = EndedRuns(self._roster, clock=self._clock, monotonic=self._monotonic)
-        for key, told, files in runs.summaries(keys, self._relations):
+        runs = EndedRuns(
+            self._roster,
+            clock=self._clock,
+            monotonic=self._monotonic,
+            began=began,
+            budget=_BUDGET_S if self._listed else _FIRST_S,
+        )
+        for key, told, files in runs.summaries(keys, self._relations, dead):
             summary = told
             if summary is None:
                 row = self._roster.rows[key]
@@ -312,8 +350,19 @@ class NativeSource:
                     self._roster.controls.get(key, ()),
                 )
                 summary, files = self._detail(followed).run, followed.files
+            elif _is_unread(summary) and self._is_known(key):
+                continue  # more is known of it than the time allows to tell now
             changed |= self._put(key, summary, files=files)
         return changed
+
+    def _is_known(self, key: str) -> bool:
+        """Tell whether a run was read whole and its row is as it was then."""
+        listed = self._listed.get(key)
+        return (
+            listed is not None
+            and not _is_unread(listed.summary)
+            and key not in self._roster.changed
+        )
 
     def _affordable(self, keys: list[str]) -> list[str]:
         """Return what is new or differs, and some of what was not read yet.
@@ -332,15 +381,22 @@ class NativeSource:
         return now + later[:_CAUGHT_UP]
 
     def _differs(self, key: str) -> bool:
-        """Tell whether an ended run's row, controls or files are not as before."""
+        """Tell whether an ended run's row, controls or files are not as before.
+
+        Of a dead run of heaveto's also what it left running is looked for anew.
+        """
         listed = self._listed.get(key)
         if (
             listed is None
             or listed.revision is not None
             or key in self._roster.changed
+            or key in self._roster.signalled
             or key in self._relations.moved
             or _is_unread(listed.summary)
         ):
+            return True
+        dead = listed.summary.status not in TERMINAL_RUN
+        if dead and self.home.source == "heaveto":
             return True
         if listed.files == self._files(key):
             self._schedule(key, listed.summary)
@@ -416,7 +472,21 @@ class NativeSource:
         return followed.snapshot(
             resumed_from=resumed_from,
             superseded_by=superseded_by,
-            survivors=_survivors(followed) if followed.dead else (),
+            survivors=self._survivors(followed) if followed.dead else (),
+        )
+
+    def _survivors(self, followed: Followed) -> tuple[dict[str, object], ...]:
+        """Return the living children of a dead runner."""
+        from heaveto.workers.records import Census, survivors  # only for a dead run
+
+        if followed.run_dir is None:
+            return ()
+        now = self._monotonic()
+        if self._census is None or now - self._census[0] > _CENSUS_S:
+            self._census = (now, Census())
+        return tuple(
+            {"pid": one.pid, "operation": one.operation, "command": one.command}
+            for one in survivors(followed.run_dir.path, self._census[1])
         )
 
 
@@ -430,18 +500,6 @@ def _uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _survivors(followed: Followed) -> tuple[dict[str, object], ...]:
-    """Return the living children of a dead runner."""
-    from heaveto.workers.records import survivors  # only where a run is dead
-
-    if followed.run_dir is None:
-        return ()
-    return tuple(
-        {"pid": one.pid, "operation": one.operation, "command": one.command}
-        for one in survivors(followed.run_dir.path)
-    )
 
 
 def _is_unread(summary: RunSummary) -> bool:

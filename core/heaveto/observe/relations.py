@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from heaveto.statedb.rows import StoredObject
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,7 +24,10 @@ __all__ = ["Relations", "source_of"]
 
 def source_of(row: SessionRow) -> str | None:
     """Return the session that a run continues."""
-    found = row.node_metadata.get("resumed_from")
+    metadata = row.node_metadata
+    if isinstance(metadata, StoredObject) and not metadata.may_hold("resumed_from"):
+        return None
+    found = metadata.get("resumed_from")
     return found if isinstance(found, str) and found else None
 
 
@@ -38,6 +43,7 @@ class Relations:
         self.moved: set[str] = set()
         self._rows: Mapping[str, SessionRow] | None = None
         self._run_ids: dict[str, str] = {}
+        self._sources: dict[str, str] = {}
         self._heirs: dict[str, str] = {}
         self._attempts: dict[str, list[str]] = {}
 
@@ -48,12 +54,15 @@ class Relations:
         self._rows = rows
         before, tried = self._heirs, self._attempts
         self._run_ids = {key: row.run_id for key, row in rows.items() if row.run_id}
-        self._heirs, self._attempts = {}, {}
-        for row in rows.values():
+        self._heirs, self._attempts, self._sources = {}, {}, {}
+        for key, row in rows.items():
             source = source_of(row)
-            if source is not None and row.run_id and _got_going(row):
+            if source is None:
+                continue
+            self._sources[key] = source
+            if row.run_id and _got_going(row):
                 self._heirs.setdefault(source, row.run_id)
-            elif source is not None and row.run_id and row.ended_at is not None:
+            elif row.run_id and row.ended_at is not None:
                 self._attempts.setdefault(source, []).append(row.run_id)
         for key in before.keys() | self._heirs.keys():
             if before.get(key) != self._heirs.get(key):
@@ -81,9 +90,14 @@ class Relations:
             elif heir.ended_at is not None:
                 self._attempts.setdefault(row.id, []).append(heir.run_id)
 
+    def continues(self, key: str) -> bool:
+        """Tell whether one of the rows that were read continues another one."""
+        return key in self._sources
+
     def of(self, row: SessionRow) -> tuple[str | None, str | None]:
         """Return the run ids a run continues and is continued by."""
-        source = source_of(row)
+        key = row.id or row.run_id or ""
+        source = self._sources.get(key) if self._rows is not None else source_of(row)
         resumed_from = None if source is None else self._run_ids.get(source)
         return resumed_from, self._heirs.get(row.id)
 

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from heaveto.errors import RunError, StateDBError
-from heaveto.observe.bulk import BulkDB
+from heaveto.observe.bulk import BulkDB, mark_of
 from heaveto.runs import read_run_json, run_names
 from heaveto.statedb import LINEAGE, VERSION, SessionRow
 
@@ -239,6 +239,17 @@ class Roster:
 
     def _read_rows(self, database: BulkDB) -> None:
         """Compare all rows by their marks, read those that differ, and controls."""
+        if not self._stored:
+            found = database.everything()
+            self._stored = {row.id: row for row in found}
+            self._marks = {row.id: mark_of(row) for row in found}
+            self.changed |= self._stored.keys()
+        else:
+            self._read_differing(database)
+        self._read_controls(database)
+
+    def _read_differing(self, database: BulkDB) -> None:
+        """Compare rows with what is known of them, and read those that differ."""
         marks = database.marks()
         gone = self._stored.keys() - marks.keys()
         self._stored = {
@@ -246,7 +257,7 @@ class Roster:
         }
         differ = [key for key, mark in marks.items() if self._marks.get(key) != mark]
         if len(differ) > max(_SOME, len(marks) // 4):
-            found = database.sessions()
+            found = database.everything()
         else:
             rows = (database.session(key) for key in differ)
             found = [row for row in rows if row is not None]
@@ -254,7 +265,6 @@ class Roster:
         self._stored = {key: self._stored[key] for key in marks if key in self._stored}
         self.changed |= gone
         self._marks = marks
-        self._read_controls(database)
 
     def _read_controls(self, database: BulkDB) -> None:
         controls: dict[str, list[ControlRow]] = {}

@@ -35,7 +35,7 @@ from heaveto.statedb.rows import (
     signal_row,
     transition_row,
 )
-from heaveto.statedb.ways import Look, close, open_unchanged
+from heaveto.statedb.ways import Look, close, decoded, open_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -323,6 +323,9 @@ class ReadDB:
                 with _limited(opened.connection):
                     found = opened.connection.execute(sql, given).fetchall()
             except sqlite3.Error as error:
+                if _is_undecodable(error) and opened.connection.text_factory is str:
+                    opened.connection.text_factory = decoded
+                    continue
                 # A file that is read without locks may be caught in the middle.
                 if opened.locking or Look.at(self.path) == opened.look:
                     if error.sqlite_errorcode == sqlite3.SQLITE_TOOBIG:
@@ -360,6 +363,11 @@ class ReadDB:
         return opened
 
 
+def _is_undecodable(error: sqlite3.Error) -> bool:
+    """Tell whether an error is Python's own: it met text that is no UTF-8."""
+    return getattr(error, "sqlite_errorcode", None) is None
+
+
 def peek(path: Path, *, busy: float | None = None) -> Schema:
     """Read what a database says about itself, changing nothing.
 
@@ -371,12 +379,19 @@ def peek(path: Path, *, busy: float | None = None) -> Schema:
 
 
 def _bounded(column: Column) -> str:
-    """Select a column, cut to its limit."""
+    """Select a column, cut to its limit.
+
+    Bytes are counted first, which reads no text; the cut then counts characters.
+    """
+    name = f'"{column.name}"'
+    if column.is_number:
+        return (
+            f"CASE WHEN typeof({name}) IN ('real', 'integer') THEN {name}"
+            f" ELSE substr({name}, 1, {column.limit}) END"
+        )
     return (
-        f"CASE typeof(\"{column.name}\") WHEN 'text'"
-        f' THEN substr("{column.name}", 1, {column.limit})'
-        f" WHEN 'blob' THEN substr(\"{column.name}\", 1, {column.limit})"
-        f' ELSE "{column.name}" END'
+        f"CASE WHEN length(CAST({name} AS BLOB)) > {column.limit}"
+        f" THEN substr({name}, 1, {column.limit}) ELSE {name} END"
     )
 
 

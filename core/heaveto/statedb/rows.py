@@ -3,15 +3,20 @@
 A database may be another program's, older, or damaged: a column may be missing, hold
 another type, or hold text that is no JSON. None of that stops a listing (SPEC A-20).
 What cannot be decoded is given as ``raw`` beside an empty value. Pure.
+
+The metadata of a session is by far the largest thing in its row, and a list holds
+thousands of them: they stay text, and are decoded while somebody looks into them
+(:class:`StoredObject`).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar, overload
 
 import orjson
 
@@ -26,6 +31,7 @@ __all__ = [
     "ControlRow",
     "SessionRow",
     "SignalRow",
+    "StoredObject",
     "TransitionRow",
     "control_row",
     "is_claim",
@@ -46,11 +52,92 @@ def is_claim(result: str | None) -> bool:
     )
 
 
+_Default = TypeVar("_Default")
+_DECODED = 4
+"""Stored objects that stay decoded: those somebody just looks into. More would be let
+go of only after they have left the processor's cache, which takes a third longer."""
+
+
+class StoredObject(Mapping[str, object]):
+    """A JSON object as it is stored, decoded when it is looked into.
+
+    It holds the text alone, so thousands of rows cost no more than their text. What was
+    decoded last is kept for a moment, and a text that is no JSON object is an empty
+    one. Immutable; safe in any thread.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        """Hold a text.
+
+        Args:
+            text: As stored.
+        """
+        self.text = text
+
+    @property
+    def raw(self) -> str | None:
+        """The text when it is no JSON object, else None."""
+        return None if _decoded_object(self.text) is not None else self.text
+
+    @property
+    def size(self) -> int:
+        """The bytes of the text."""
+        return len(self.text) if self.text.isascii() else len(self.text.encode())
+
+    def may_hold(self, name: str) -> bool:
+        """Tell, without decoding it, whether there may be a member of a name."""
+        return f'"{name}"' in self.text or "\\" in self.text
+
+    def __getitem__(self, name: str) -> object:
+        """Return a member."""
+        return (_decoded_object(self.text) or {})[name]
+
+    @overload
+    def get(self, name: str, /) -> object | None: ...
+    @overload
+    def get(self, name: str, /, default: object | _Default) -> object | _Default: ...
+    def get(self, name: str, /, default: object = None) -> object:
+        """Return a member, or the default where there is none."""
+        found = _decoded_object(self.text)
+        return default if found is None else found.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(_decoded_object(self.text) or {})
+
+    def __len__(self) -> int:
+        """Return how many members there are."""
+        return len(_decoded_object(self.text) or {})
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with any mapping; the same text needs no decoding."""
+        if isinstance(other, StoredObject) and self.text == other.text:
+            return True
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Return a text that quotes nothing of it."""
+        return f"StoredObject({len(self.text)} characters)"
+
+
+@lru_cache(maxsize=_DECODED)
+def _decoded_object(text: str) -> dict[str, object] | None:
+    """Return a decoded object that nobody changes; None when a text is none."""
+    found = _json(text)
+    return found if isinstance(found, dict) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
     """One session: the row that a run's status and controls hang on.
 
-    ``status`` is the stored word whatever it is; ``node_metadata`` is ``{}`` and
+    ``status`` is the stored word whatever it is; ``node_metadata`` is empty and
     ``metadata_raw`` the stored text when that text is no JSON object.
     """
 
@@ -61,7 +148,6 @@ class SessionRow:
     invocation_kind: str | None = None
     invocation_id: str | None = None
     node_metadata: Mapping[str, object] = field(default_factory=dict)
-    metadata_raw: str | None = None
     current_phase: str | None = None
     playbook_name: str | None = None
     agent_name: str | None = None
@@ -81,6 +167,12 @@ class SessionRow:
     status_reason_summary: str | None = None
     status_evidence_refs: object = None
     user_label: str | None = None
+
+    @property
+    def metadata_raw(self) -> str | None:
+        """The stored text of ``node_metadata`` when it is no JSON object."""
+        found = self.node_metadata
+        return found.raw if isinstance(found, StoredObject) else None
 
     @property
     def poller(self) -> str | None:
@@ -161,9 +253,9 @@ def _word(value: object) -> str:
 
 def _time(value: object) -> float | None:
     """Return epoch seconds; what is no finite number is unknown."""
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    return None
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    return float(value) if isinstance(value, int) else None
 
 
 def _moment(value: object) -> float:
@@ -178,7 +270,7 @@ def _count(value: object) -> int:
 
 def _json(value: object) -> object:
     """Return decoded JSON, or :class:`_Raw` with the text that is none."""
-    if value is None or isinstance(value, int | float):
+    if value is None or _is_number(value):
         return value
     text = _word(value)
     try:
@@ -189,6 +281,17 @@ def _json(value: object) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return _Raw(text)
+
+
+def _stored(value: object) -> Mapping[str, object]:
+    """Return a JSON object, to be decoded later; NULL is an empty one."""
+    if value is None:
+        return {}
+    return StoredObject(json.dumps(value) if _is_number(value) else _word(value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))  # a union is made anew at each call
 
 
 class _Raw(NamedTuple):
@@ -210,6 +313,11 @@ class Column(NamedTuple):
     decode: Callable[[object], object] = _text
     limit: int = 4096
 
+    @property
+    def is_number(self) -> bool:
+        """Tell whether a number is what stands in it."""
+        return self.decode in (_time, _moment, _count)
+
 
 _METADATA_LIMIT = 8 << 20
 PAYLOAD_LIMIT = 1 << 20
@@ -224,7 +332,7 @@ SESSION_COLUMNS = (
     Column("status"),
     Column("invocation_kind"),
     Column("invocation_id"),
-    Column("node_metadata", _json, _METADATA_LIMIT),
+    Column("node_metadata", _stored, _METADATA_LIMIT),
     Column("current_phase"),
     Column("playbook_name"),
     Column("agent_name"),
@@ -277,11 +385,34 @@ TRANSITION_COLUMNS = (
 )
 
 
-def _fields(columns: Sequence[Column], values: Values) -> dict[str, Any]:
+_AS_IT_IS: dict[Callable[[object], object], tuple[type, ...]] = {
+    _text: (str, type(None)),
+    _word: (str,),
+    _time: (type(None),),
+    _json: (type(None),),
+}
+"""Types of values that a decoder gives back as they are: most of a long list."""
+_Plan = tuple[tuple[str, Callable[[object], object], tuple[type, ...]], ...]
+
+
+def _plan(columns: Sequence[Column]) -> _Plan:
+    """Return for each column its name, its decoder, and what needs none."""
+    return tuple(
+        (one.name, one.decode, _AS_IT_IS.get(one.decode, ())) for one in columns
+    )
+
+
+_SESSION_PLAN = _plan(SESSION_COLUMNS)
+_CONTROL_PLAN = _plan(CONTROL_COLUMNS)
+_SIGNAL_PLAN = _plan(SIGNAL_COLUMNS)
+_TRANSITION_PLAN = _plan(TRANSITION_COLUMNS)
+
+
+def _fields(plan: _Plan, values: Values) -> dict[str, Any]:
     """Decode one result row by its columns."""
     return {
-        column.name: column.decode(value)
-        for column, value in zip(columns, values, strict=True)
+        name: value if type(value) in kept else decode(value)
+        for (name, decode, kept), value in zip(plan, values, strict=True)
     }
 
 
@@ -305,16 +436,18 @@ def _plain_json(fields: dict[str, Any], name: str) -> str | None:
     return found.text
 
 
+_SESSION_JSON = tuple(one.name for one in SESSION_COLUMNS if one.decode is _json)
+
+
 def session_row(values: Values) -> SessionRow:
     """Make a row of values in the order of :data:`SESSION_COLUMNS`."""
-    fields = _fields(SESSION_COLUMNS, values)
-    raw = _object(fields, "node_metadata")
-    _plain_json(fields, "artifact_contract_json")
-    _plain_json(fields, "artifact_verification_json")
-    _plain_json(fields, "status_evidence_refs")
+    fields = _fields(_SESSION_PLAN, values)
+    for name in _SESSION_JSON:
+        if type(fields[name]) is _Raw:
+            fields[name] = None
     if fields["run_id"] is None:  # an older lionagi keeps it in the metadata alone
         fields["run_id"] = _given_text(fields["node_metadata"].get("run_id"))
-    return SessionRow(metadata_raw=raw, **fields)
+    return SessionRow(**fields)
 
 
 def _given_text(value: object) -> str | None:
@@ -323,21 +456,21 @@ def _given_text(value: object) -> str | None:
 
 def control_row(values: Values) -> ControlRow:
     """Make a row of values in the order of :data:`CONTROL_COLUMNS`."""
-    fields = _fields(CONTROL_COLUMNS, values)
+    fields = _fields(_CONTROL_PLAN, values)
     raw = _plain_json(fields, "payload")
     return ControlRow(payload_raw=raw, **fields)
 
 
 def signal_row(values: Values) -> SignalRow:
     """Make a row of values in the order of :data:`SIGNAL_COLUMNS`."""
-    fields = _fields(SIGNAL_COLUMNS, values)
+    fields = _fields(_SIGNAL_PLAN, values)
     _object(fields, "payload")
     return SignalRow(**fields)
 
 
 def transition_row(values: Values) -> TransitionRow:
     """Make a row of values in the order of :data:`TRANSITION_COLUMNS`."""
-    return TransitionRow(**_fields(TRANSITION_COLUMNS, values))
+    return TransitionRow(**_fields(_TRANSITION_PLAN, values))
 
 
 def json_text(value: object) -> str:

@@ -32,7 +32,7 @@ from heaveto.errors import StateDBError
 from heaveto.files import Directory, Identity, lock_holder, make_directories
 from heaveto.statedb.opening import HERE, identity, uri
 
-__all__ = ["Look", "Opened", "close", "open_unchanged"]
+__all__ = ["Look", "Opened", "close", "decoded", "open_unchanged"]
 
 _SHM_CONNECTED = 128
 """The byte of the ``-shm`` that every connection holds a shared lock on."""
@@ -193,7 +193,6 @@ def _opened(
         cached_statements=64,
     )
     try:
-        connection.text_factory = _decoded
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LENGTH_LIMIT)
         for rule in ("query_only = ON", "trusted_schema = OFF", "mmap_size = 0"):
             connection.execute(f"PRAGMA {rule}")
@@ -205,8 +204,11 @@ def _opened(
     return Opened(connection, look, locking)
 
 
-def _decoded(stored: bytes) -> str:
-    """Decode text that may hold bytes which are no UTF-8."""
+def decoded(stored: bytes) -> str:
+    """Decode text that holds bytes which are no UTF-8.
+
+    For a connection (``text_factory``) that met such text; it is much slower.
+    """
     return stored.decode("utf-8", "replace")
 
 

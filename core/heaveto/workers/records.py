@@ -177,12 +177,37 @@ def remove_record(directory: Directory) -> None:
     directory.remove(RECORD)
 
 
-def survivors(run_dir: Path) -> tuple[Survivor, ...]:
+class Census:
+    """The user's own processes that name a run in their environment, at one moment.
+
+    Whoever asks about many runs takes one: all environments are read once.
+    """
+
+    def __init__(self) -> None:
+        """Read them."""
+        user = os.getuid()
+        ours = [psutil.Process(), *psutil.Process().parents()]
+        self._of: dict[str, list[tuple[psutil.Process, Mapping[str, str]]]] = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.uids().real != user or process in ours:
+                    continue
+                environ = process.environ()
+                if run_id := environ.get("HEAVETO_RUN_ID"):
+                    self._of.setdefault(run_id, []).append((process, environ))
+
+    def of(self, run_id: str) -> list[tuple[psutil.Process, Mapping[str, str]]]:
+        """Return the processes that name a run, with their environments."""
+        return self._of.get(run_id, [])
+
+
+def survivors(run_dir: Path, census: Census | None = None) -> tuple[Survivor, ...]:
     """Find what still lives of the processes that a run recorded.
 
     Args:
         run_dir: The run directory; its runner is not asked, so this says something
             about leftovers only when the runner is dead.
+        census: Taken a moment ago; None takes one.
 
     Returns:
         Leaders, members of their process groups and sessions (none for records of
@@ -199,7 +224,7 @@ def survivors(run_dir: Path) -> tuple[Survivor, ...]:
                     group=record.pid,
                     create_time=process.create_time(),
                 )
-    for process, operation in _escaped(run_dir):
+    for process, operation in _escaped(run_dir, census or Census()):
         with contextlib.suppress(psutil.Error):
             if process.pid not in found:
                 found[process.pid] = Survivor(
@@ -220,7 +245,7 @@ def end_survivors(run_dir: Path, grace: float = 5.0) -> tuple[Survivor, ...]:
     """
     for record in _records(run_dir):
         end_group(record, grace)
-    _end(lambda: [process for process, _ in _escaped(run_dir)], grace)
+    _end(lambda: [one for one, _ in _escaped(run_dir, Census())], grace)
     return survivors(run_dir)
 
 
@@ -259,20 +284,14 @@ def members(record: ProcessRecord) -> list[psutil.Process]:
     ]
 
 
-def _escaped(run_dir: Path) -> list[tuple[psutil.Process, str]]:
+def _escaped(run_dir: Path, census: Census) -> list[tuple[psutil.Process, str]]:
     """Return the user's own living processes whose environment names this run."""
-    user = os.getuid()
-    ours = [psutil.Process(), *psutil.Process().parents()]
     found = []
-    for process in psutil.process_iter():
+    for process, environ in census.of(run_dir.name):
+        operation = environ.get("HEAVETO_OPERATION", "")
         with contextlib.suppress(psutil.Error, OSError):
-            if process.uids().real != user or process in ours:
-                continue
-            environ = process.environ()
-            operation = environ.get("HEAVETO_OPERATION", "")
             if (
-                environ.get("HEAVETO_RUN_ID") == run_dir.name
-                and _is_below(environ.get("HEAVETO_CONTEXT", ""), run_dir, operation)
+                _is_below(environ.get("HEAVETO_CONTEXT", ""), run_dir, operation)
                 and process.status() != psutil.STATUS_ZOMBIE
             ):
                 found.append((process, operation))
