@@ -220,7 +220,11 @@ class Program:
         os.close(self._slave)
 
     def press(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
+        self.send(keys.encode())
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they come over a line, whole characters or not."""
+        os.write(self._master, data)
 
     def drain(self, seconds: float = 0.0) -> int:
         """Take what was written; return how many bytes came within the time."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Resize
+from textual.events import Paste, Resize
 from textual.geometry import Size
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ _RESET = "\x1b[0m"
 _PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
 _SUBSTITUTE = "\x1a"
 """What a control character in a paste becomes: it is dropped where text is taken."""
+_INERT = dict.fromkeys(set(range(0x20)) - {9, 10, 13}, _SUBSTITUTE)
 _POLL_S = 0.1
+_MORE_S = 0.01
+"""Seconds without a byte after which a paste is taken as far as it came."""
+_PASTE_MAX = 4 * 1024 * 1024
 
 
 class Outlet:
@@ -94,6 +98,16 @@ class PasteGuard:
         self._matched = 0
         self._held = ""
 
+    @property
+    def idle(self) -> bool:
+        """No paste has begun, not even with the first signs of its mark."""
+        return not self._inside and not self._matched
+
+    @property
+    def inside(self) -> bool:
+        """A paste has begun and not ended."""
+        return self._inside
+
     def __call__(self, data: str) -> str:
         """Return the next part of the stream, made inert."""
         out: list[str] = []
@@ -131,7 +145,7 @@ def _advance(wanted: str, matched: int, char: str) -> int:
 
 
 def _inert(char: str) -> str:
-    return _SUBSTITUTE if char < " " and char not in "\t\n\r" else char
+    return _INERT.get(ord(char), char)
 
 
 class InertParser(XTermParser):
@@ -142,9 +156,44 @@ class InertParser(XTermParser):
         super().__init__(debug)
         self._guard = PasteGuard()
 
+    def pastes(self, data: bytes) -> bool:
+        """Tell whether the next part of the input holds some of a paste."""
+        return self._guard.inside or _PASTE_START.encode() in data
+
     def feed(self, data: str) -> Iterable[Message]:
-        """Take the next part of the input."""
-        return super().feed(self._guard(data))
+        """Take the next part of the input.
+
+        A paste that is there from its start to its end is taken whole: sign by sign, as
+        the library does it, a megabyte takes seconds. It ends with the last end before
+        another one begins, since not every terminal takes an end out of what it pastes,
+        and what stands behind it would be keys.
+        """
+        while self._guard.idle and (found := _whole_paste(data)) is not None:
+            start, end = found
+            yield from self._keys(data[:start])
+            self._guard(_PASTE_START + _PASTE_END)
+            body = data[start + len(_PASTE_START) : end]
+            yield Paste(body.translate(_INERT))
+            data = data[end + len(_PASTE_END) :]
+        yield from self._keys(data)
+
+    def _keys(self, data: str) -> Iterable[Message]:
+        """Hand on what is not held back; nothing at all would be the end of input."""
+        inert = self._guard(data)
+        return super().feed(inert) if inert else ()
+
+
+def _whole_paste(data: str) -> tuple[int, int] | None:
+    """Return where a paste begins and ends, if all of it is there."""
+    start = data.find(_PASTE_START)
+    if start < 0:
+        return None
+    first = data.find(_PASTE_END, start)
+    if first < 0:
+        return None
+    following = data.find(_PASTE_START, first)
+    limit = len(data) if following < 0 else following
+    return start, data.rfind(_PASTE_END, first, limit)
 
 
 class TerminalDriver(LinuxDriver):
@@ -198,6 +247,10 @@ class TerminalDriver(LinuxDriver):
                     data = self._read()
                     if not data:
                         return
+                    while parser.pastes(data) and len(data) < _PASTE_MAX:
+                        if not (selector.select(_MORE_S) and (more := self._read())):
+                            break
+                        data += more
                 for event in parser.feed(decode(data)) if data else ():
                     self.process_message(event)
                 for event in parser.tick():
