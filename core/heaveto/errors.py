@@ -142,7 +142,8 @@ class TargetError(HeavetoError):
 class StateDBError(HeavetoError):
     """The state database cannot be read or written.
 
-    Codes: ``db_missing db_busy db_newer db_corrupt db_readonly db_full db_error``.
+    Codes: ``db_missing db_elsewhere db_busy db_newer db_corrupt db_readonly db_full
+    db_error``.
     """
 
     default_code = "db_error"

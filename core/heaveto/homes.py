@@ -23,6 +23,7 @@ __all__ = [
     "default_home",
     "home_kind",
     "home_paths",
+    "lionagi_store",
     "open_home",
     "resolve_homes",
     "writing_home",
@@ -66,7 +67,7 @@ def resolve_homes(
         HomeError: One of them is no home.
     """
     paths = home_paths(given, config=config, lionagi=lionagi, environ=environ)
-    return tuple(open_home(path) for path in paths)
+    return tuple(open_home(path, environ) for path in paths)
 
 
 def home_paths(
@@ -91,10 +92,39 @@ def home_paths(
 
 def _lionagi(environ: Mapping[str, str]) -> Path | None:
     """Return lionagi's home where there is one."""
-    given = environ.get("LIONAGI_HOME")
-    path = Path(given).expanduser() if given else _user_home(environ) / ".lionagi"
+    path = _lionagi_path(environ)
+    store = lionagi_store(environ)
     there = (path / "state.db").exists() or (path / "runs").is_dir()
-    return path if there else None
+    elsewhere = isinstance(store, str) or (store is not None and store.exists())
+    return path if there or elsewhere else None
+
+
+def _lionagi_path(environ: Mapping[str, str]) -> Path:
+    given = environ.get("LIONAGI_HOME")
+    return Path(given).expanduser() if given else _user_home(environ) / ".lionagi"
+
+
+def lionagi_store(environ: Mapping[str, str] = os.environ) -> Path | str | None:
+    """Return where lionagi keeps its database when ``LIONAGI_STATE_DB_URL`` says so.
+
+    Returns:
+        A file; a word for what is none (it never quotes the setting, which may hold a
+        password); None: in its home.
+    """
+    given = environ.get("LIONAGI_STATE_DB_URL", "")
+    if not given:
+        return None
+    scheme, separator, rest = given.partition("://")
+    if not separator:
+        # So lionagi reads it; what it refuses is no file that is there.
+        return "memory" if given == ":memory:" else Path(os.path.abspath(given))
+    if scheme not in ("sqlite", "sqlite+aiosqlite"):
+        kind = scheme.partition("+")[0].lower()
+        return "PostgreSQL" if kind in ("postgres", "postgresql") else "another server"
+    name = rest.partition("?")[0].partition("/")[2]
+    if not name or name == ":memory:":
+        return "memory"
+    return Path(os.path.abspath(name))
 
 
 def _user_home(environ: Mapping[str, str]) -> Path:
@@ -115,14 +145,34 @@ def writing_home(homes: Sequence[Home]) -> Home:
     raise HomeError("no heaveto home is open: runs cannot be written into lionagi's")
 
 
-def open_home(path: Path) -> Home:
-    """Return a home with its kind; see :func:`home_kind`."""
+def open_home(path: Path, environ: Mapping[str, str] = os.environ) -> Home:
+    """Return a home with its kind; see :func:`home_kind`.
+
+    The one home that the environment gives to lionagi may have its database elsewhere.
+    """
     absolute = Path(os.path.abspath(path))
     try:
         str(absolute).encode()
     except UnicodeEncodeError:  # it stands in rows and in JSON
         raise HomeError(f"the path of a home must be UTF-8: {absolute}") from None
-    return Home(absolute, home_kind(absolute))
+    store = _store_of(absolute, environ)
+    if store is None:
+        return Home(absolute, home_kind(absolute))
+    if isinstance(store, str):
+        return Home(absolute, "lionagi", server=store)
+    if store.exists() and _kind_of_database(store, absolute) == "heaveto":
+        raise HomeError(f"LIONAGI_STATE_DB_URL names a database of heaveto: {store}")
+    return Home(absolute, "lionagi", store=store)
+
+
+def _store_of(path: Path, environ: Mapping[str, str]) -> Path | str | None:
+    """Return where the database of a home is, if not in it."""
+    store = lionagi_store(environ)
+    real = os.path.realpath
+    if store is None or real(path) != real(_lionagi_path(environ)):
+        return None
+    same = isinstance(store, Path) and real(store) == real(path / "state.db")
+    return None if same else store
 
 
 def home_kind(path: Path) -> str:
@@ -137,7 +187,7 @@ def home_kind(path: Path) -> str:
         return "new"
     except OSError as error:
         raise HomeError(f"the home cannot be read: {path} ({error.strerror})") from None
-    if "state.db" in names and (kind := _kind_of_database(path / "state.db")):
+    if "state.db" in names and (kind := _kind_of_database(path / "state.db", path)):
         return kind
     if kind := _kind_of_runs(Home(path)):
         return kind
@@ -147,19 +197,19 @@ def home_kind(path: Path) -> str:
     return "new"
 
 
-def _kind_of_database(path: Path) -> str | None:
-    """Return the lineage of a database; None when it has no tables."""
+def _kind_of_database(path: Path, home: Path) -> str | None:
+    """Return the lineage of a home's database; None when it has no tables."""
     try:
         schema = peek(path, busy=_BUSY)
     except StateDBError as error:
         if error.code == "db_busy":  # what it is does not hang on who holds it now
-            return _kind_of_runs(Home(path.parent)) or "heaveto"
+            return _kind_of_runs(Home(home)) or "heaveto"
         raise HomeError(error.message, code=error.code) from None
     if schema.lineage in ("heaveto", "lionagi"):
         return schema.lineage
     if schema.tables:
         # Old databases of lionagi do not say what they are; their runs do.
-        if _kind_of_runs(Home(path.parent)) == "lionagi":
+        if _kind_of_runs(Home(home)) == "lionagi":
             return "lionagi"
         raise HomeError(f"the database is neither heaveto's nor lionagi's: {path}")
     return None

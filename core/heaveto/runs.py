@@ -26,6 +26,7 @@ from heaveto.errors import (
     HomeError,
     LockHeldError,
     RunError,
+    StateDBError,
 )
 from heaveto.files import (
     Directory,
@@ -98,15 +99,29 @@ class Home:
     """Where state is kept: a database and a folder of runs.
 
     ``kind`` is ``heaveto``, ``lionagi`` or ``new`` (a heaveto home without content).
+    lionagi may keep its database elsewhere: ``store`` is that file, ``server`` the kind
+    of server that takes the place of a file.
     """
 
     path: Path
     kind: str = "heaveto"
+    store: Path | None = None
+    server: str | None = None
 
     @property
     def state_db(self) -> Path:
-        """The state database."""
-        return self.path / "state.db"
+        """The state database.
+
+        Raises:
+            StateDBError: ``db_elsewhere``: it is no file.
+        """
+        if self.server is not None:
+            raise StateDBError(
+                f"lionagi keeps its state in {self.server} (LIONAGI_STATE_DB_URL),"
+                f" which heaveto cannot read: {self.path}",
+                code="db_elsewhere",
+            )
+        return self.store or self.path / "state.db"
 
     @property
     def runs(self) -> Path:

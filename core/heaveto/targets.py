@@ -137,7 +137,7 @@ def _open(
         try:
             database = stack.enter_context(ReadDB.open(home.state_db, busy=left))
         except StateDBError as error:
-            if error.code != "db_missing":
+            if error.code not in ("db_missing", "db_elsewhere"):
                 failures.append(error)
         places.append(_Place(home, database))
     return places, failures

@@ -15,7 +15,7 @@ import click
 
 from heaveto.cli.exits import Exit
 from heaveto.cli.scope import Scope, common_options
-from heaveto.errors import HeavetoError, HomeError
+from heaveto.errors import HeavetoError, HomeError, StateDBError
 from heaveto.model import RunState
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _clock(home: Home) -> Iterator[Finding]:
     """Yield a warning when the database was changed in the future."""
     try:
         changed = home.state_db.stat().st_mtime
-    except OSError:
+    except (OSError, StateDBError):
         return
     if changed > time.time() + _CLOCK_SLACK_S:
         yield Finding(

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Roster"]
 
+_NO_FILE = ("db_missing", "db_elsewhere")
+"""No database: the directories of runs are what there is."""
 _SOME = 64
 """Up to so many changed rows are read one by one."""
 _RESYNC_S = 3.0
@@ -102,7 +104,7 @@ class Roster:
     @property
     def readable(self) -> bool:
         """Tell whether the roster is up to date, with or without a database."""
-        return self.error is None or self.error.code == "db_missing"
+        return self.error is None or self.error.code in _NO_FILE
 
     def close(self) -> None:
         """Close the database; the next look opens it anew."""
@@ -144,7 +146,7 @@ class Roster:
             self._sync_database(self.open())
         except StateDBError as error:
             self.close()
-            if error.code != "db_missing":
+            if error.code not in _NO_FILE:
                 self.error = error
                 if self.read_at is None:
                     raise
@@ -195,7 +197,8 @@ class Roster:
                 f"the home is not there: {self.home.path}", code="home_missing"
             )
             return
-        self.error = error if had_any else None
+        told = had_any or error.code == "db_elsewhere"
+        self.error = error if told else None
         if self._file is not None:
             self._begin_anew(None)
 

@@ -156,6 +156,7 @@ _HOMES = """
 home_unusable | The folder cannot be used as a home. | heaveto doctor looks for the cause.
 home_missing | The home is not there now; what was last read of it is shown. | Put it back; it is looked for all the time.
 db_missing | The home has no state database; only run directories are shown. | heaveto run makes one.
+db_elsewhere | lionagi keeps the state of this home in a server (LIONAGI_STATE_DB_URL), which heaveto does not read; only run directories are shown, and nothing can be steered. | Use li monitor; resume --dry-run and inspect work on the run directories.
 db_busy | The state database is locked by another program; what was last read is shown. | Wait; heaveto doctor looks for the cause.
 db_newer | The state database was written by a newer heaveto. | Use that heaveto.
 db_corrupt | The state database is damaged or is none. | Put back a copy; checkpoints in the run directories are not affected.
