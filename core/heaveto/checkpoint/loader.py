@@ -73,6 +73,9 @@ _KNOWN = (1, 2, v3.VERSION)
 _WINDOW = 1 << 18
 """Bytes of a journal that are read at first."""
 
+_MOST = 1 << 22
+"""Bytes of it that are read at a time, at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
@@ -348,14 +351,14 @@ def _read(system: Os, fd: int, size: int, start: int = 0) -> Iterator[bytes]:
     Args:
         system: The system calls.
         fd: Of the file.
-        size: Bytes to ask for at first; each further call asks for twice as many, so
-            that a reader who keeps a rest keeps it few times.
+        size: Bytes to ask for at first; further calls ask for up to :data:`_MOST`, so
+            that a reader who keeps a rest keeps it few times, and memory stays small.
         start: Where to begin.
     """
     while chunk := system.pread(fd, size, start):
         yield chunk
         start += len(chunk)
-        size *= 2
+        size = max(size, min(size * 2, _MOST))
 
 
 # --- decoding

@@ -322,7 +322,6 @@ class Replay:
         applied: Records applied.
         stale: Complete records of other generations.
         valid_bytes: Where the last applied or stale record ends.
-        tail: Bytes after the last LF so far.
         fatal: Why reading stopped, or None.
     """
 
@@ -333,18 +332,28 @@ class Replay:
         self.applied = 0
         self.stale = 0
         self.valid_bytes = 0
-        self.tail = b""
         self.fatal: Reason | None = None
         self._folding = Folding(base.state)
         self._editing = patches.Editing(owner=True)
         self._line = 1
         self._first_stale: tuple[int, int] | None = None
+        self._rest: list[bytes] = []
+
+    @property
+    def tail_bytes(self) -> int:
+        """Count the bytes after the last LF so far."""
+        return sum(map(len, self._rest))
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the journal; does nothing once reading has stopped."""
         if self.fatal is not None:
             return
-        data = self.tail + data if self.tail else data
+        if b"\n" not in data:
+            self._rest.append(data)
+            return
+        if self._rest:
+            data = b"".join((*self._rest, data))
+            self._rest.clear()
         start = 0
         while True:
             end = data.rfind(b"\n", start, start + _WINDOW) + 1
@@ -354,7 +363,8 @@ class Replay:
             if not self._feed_lines(data, start, end):
                 return
             start = end
-        self.tail = data[start:]
+        if start < len(data):
+            self._rest.append(data[start:])
 
     def _feed_lines(self, data: bytes, begin: int, stop: int) -> bool:
         """Take whole lines from one place to another; False when reading stopped."""
@@ -378,7 +388,7 @@ class Replay:
 
     def rewind(self) -> None:
         """Forget the torn tail; the next bytes begin at ``valid_bytes``."""
-        self.tail = b""
+        self._rest.clear()
 
     def _take(self, record: Record) -> None:
         if record.generation != self.generation:
@@ -411,7 +421,7 @@ class Replay:
             ) from None
 
     def _stop(self, error: RecordError) -> None:
-        self.tail = b""
+        self._rest.clear()
         self.fatal = Reason(
             code=error.code,
             fatal=True,
@@ -438,11 +448,9 @@ class Replay:
             )
         if self.fatal is not None:
             reasons.append(self.fatal)
-        elif self.tail:
+        elif tail := self.tail_bytes:
             reasons.append(
-                _finding(
-                    ReasonCode.TORN_TAIL, self._line, self.valid_bytes, len(self.tail)
-                )
+                _finding(ReasonCode.TORN_TAIL, self._line, self.valid_bytes, tail)
             )
         return RecoveryReport(
             checkpoint_version=VERSION,
@@ -452,7 +460,7 @@ class Replay:
             applied_records=self.applied,
             stale_records=self.stale,
             valid_bytes=self.valid_bytes,
-            discarded_tail_bytes=None if self.fatal is not None else len(self.tail),
+            discarded_tail_bytes=None if self.fatal is not None else self.tail_bytes,
             attempts=attempts,
             reasons=tuple(reasons),
         )

@@ -156,6 +156,7 @@ class CheckpointWriter:
         self._admission = Admission(state, strict=version == 3)
         self._admitted = 0
         self._closing: Close | None = None
+        self._process = os.getpid()
         self._told = False
         self._inbox = Inbox()
         self._unit = iothread.start(
@@ -178,6 +179,7 @@ class CheckpointWriter:
         """Wait for what was admitted, then close the files and free the folder.
 
         Once is enough; again waits for the same end. Cancelling the wait stops nothing.
+        After a fork the writer is the parent's; in the child there is nothing to do.
 
         Raises:
             CheckpointError: Something admitted is not on disk and could not be put
@@ -185,6 +187,8 @@ class CheckpointWriter:
                 ``close``, everything is but a former file could not be removed or
                 closed. Raised once.
         """
+        if os.getpid() != self._process:
+            return
         if self._closing is None:
             self._closing = Close(publish=True)
             self._inbox.put(self._closing)
@@ -360,7 +364,7 @@ class CheckpointWriter:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         try:
-            if self._closing is not None:
+            if self._closing is not None or os.getpid() != self._process:
                 self._check_open()
             transition = self._admission.transition(kind, value, flow_context)
         except CheckpointError as error:
@@ -383,6 +387,12 @@ class CheckpointWriter:
         return _outcome(future)
 
     def _check_open(self) -> None:
+        if os.getpid() != self._process:
+            raise CheckpointPersistenceError(
+                "the checkpoint writer belongs to the process that was forked",
+                published="no",
+                code="closed",
+            )
         if self._closing is not None:
             raise CheckpointPersistenceError(
                 "the checkpoint writer is closed", published="no", code="closed"
