@@ -485,7 +485,7 @@ async def test_the_map_frames_what_the_canvas_shows() -> None:
 
 
 async def test_the_timeline_tells_the_wait_at_a_pause() -> None:
-    async with console([rollback()], size=(140, 40)) as at:
+    async with console([rollback()], size=(110, 40)) as at:
         await opened(at, "t")
         assert "░░░" in at.row("‖ analyst")
         assert "█" in at.row("● collect")

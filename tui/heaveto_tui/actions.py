@@ -75,6 +75,21 @@ class Action:
     danger: Danger = "none"
 
 
+def _view(
+    name: str, key: str, label: str, does: str, twin: str | None = None
+) -> Action:
+    """Return an action on the views of a run's operations."""
+    return Action(
+        id=name,
+        keys=(key,),
+        label=label,
+        does=does,
+        places=_VIEWS,
+        group=_LOOK,
+        twin=twin,
+    )
+
+
 _GO = "GO TO"
 _STEER = "ON A RUN"
 _LOOK = "LOOK CLOSER"
@@ -283,114 +298,47 @@ ACTIONS: tuple[Action, ...] = (
         group=_LOOK,
         twin="heaveto ls --sort KEY",
     ),
-    Action(
-        id="view.outline",
-        keys=("o",),
-        label="outline",
-        does="the operations as a tree",
-        places=_VIEWS,
-        group=_LOOK,
-        twin="heaveto show {id}",
+    _view(
+        "view.outline", "o", "outline", "the operations as a tree", "heaveto show {id}"
     ),
-    Action(
-        id="view.canvas",
-        keys=("c",),
-        label="canvas",
-        does="the flow drawn; again: back to the cursor",
-        places=_VIEWS,
-        group=_LOOK,
-        twin="heaveto show {id} --dag",
+    _view(
+        "view.canvas",
+        "c",
+        "canvas",
+        "the flow drawn; again: back to the cursor",
+        "heaveto show {id} --dag",
     ),
-    Action(
-        id="view.around",
-        keys=("e",),
-        label="around",
-        does="some steps around the cursor drawn",
-        places=_VIEWS,
-        group=_LOOK,
+    _view("view.around", "e", "around", "some steps around the cursor drawn"),
+    _view("view.map", "w", "map", "the whole flow, one mark each"),
+    _view("view.timeline", "t", "timeline", "when each operation waited and ran"),
+    _view(
+        "view.table",
+        "T",
+        "table",
+        "the operations in columns, sorted",
+        "heaveto show {id}",
     ),
-    Action(
-        id="view.map",
-        keys=("w",),
-        label="map",
-        does="the whole flow, one mark each",
-        places=_VIEWS,
-        group=_LOOK,
+    _view("view.next", "v", "next view", "the next of these views"),
+    _view("view.unfold", "plus", "unfold", "open the folded branch under the cursor"),
+    _view("view.fold", "minus", "fold", "fold the branch under the cursor"),
+    _view(
+        "view.less", "less_than_sign", "less", "fewer steps around, or a shorter time"
     ),
-    Action(
-        id="view.timeline",
-        keys=("t",),
-        label="timeline",
-        does="when each operation waited and ran",
-        places=_VIEWS,
-        group=_LOOK,
+    _view(
+        "view.more", "greater_than_sign", "more", "more steps around, or a longer time"
     ),
-    Action(
-        id="view.table",
-        keys=("T",),
-        label="table",
-        does="the operations in columns, sorted",
-        places=_VIEWS,
-        group=_LOOK,
-        twin="heaveto show {id}",
+    _view(
+        "view.direction",
+        "D",
+        "turn",
+        "the canvas downwards, or from left to right",
+        "heaveto show {id} --dag --direction TB",
     ),
-    Action(
-        id="view.next",
-        keys=("v",),
-        label="next view",
-        does="the next of these views",
-        places=_VIEWS,
-        group=_LOOK,
+    _view("view.tidy", "Z", "tidy", "lay the canvas out afresh"),
+    _view(
+        "view.idle", "i", "idle time", "time in which nothing ran, folded or in full"
     ),
-    Action(
-        id="view.less",
-        keys=("less_than_sign",),
-        label="less",
-        does="fewer steps around, or a shorter time",
-        places=_VIEWS,
-        group=_LOOK,
-    ),
-    Action(
-        id="view.more",
-        keys=("greater_than_sign",),
-        label="more",
-        does="more steps around, or a longer time",
-        places=_VIEWS,
-        group=_LOOK,
-    ),
-    Action(
-        id="view.direction",
-        keys=("D",),
-        label="turn",
-        does="the canvas downwards, or from left to right",
-        places=_VIEWS,
-        group=_LOOK,
-        twin="heaveto show {id} --dag --direction TB",
-    ),
-    Action(
-        id="view.tidy",
-        keys=("Z",),
-        label="tidy",
-        does="lay the canvas out afresh",
-        places=_VIEWS,
-        group=_LOOK,
-    ),
-    Action(
-        id="view.idle",
-        keys=("i",),
-        label="idle time",
-        does="time in which nothing ran, folded or in full",
-        places=_VIEWS,
-        group=_LOOK,
-    ),
-    Action(
-        id="view.chain",
-        keys=("asterisk",),
-        label="chain",
-        does="only the longest chain, or all again",
-        places=_VIEWS,
-        group=_LOOK,
-    ),
+    _view("view.chain", "asterisk", "chain", "only the longest chain, or all again"),
     Action(
         id="go.runs",
         keys=("1",),
@@ -406,6 +354,13 @@ ACTIONS: tuple[Action, ...] = (
         does="the current run: what it is doing",
         group=_GO,
         twin="heaveto show {id}",
+    ),
+    _view(
+        "file.save",
+        "W",
+        "save",
+        "write the flow to a file: text, SVG, Mermaid or DOT",
+        "heaveto show {id} --dag --svg",
     ),
     Action(
         id="copy.menu",
@@ -480,6 +435,8 @@ _KEY_NAMES = {
     "less_than_sign": "<",
     "greater_than_sign": ">",
     "asterisk": "*",
+    "plus": "+",
+    "minus": "-",
     "ctrl+z": "Ctrl-Z",
 }
 

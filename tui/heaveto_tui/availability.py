@@ -223,6 +223,16 @@ def _scale(at: Situation) -> str | None:
     return "Only around and the timeline have more and less."
 
 
+def _fold(at: Situation) -> str | None:
+    return None if at.view == "outline" else "Only the outline has branches to fold."
+
+
+def _save(at: Situation) -> str | None:
+    if at.detail is None or not at.detail.operations:
+        return "No operation is known yet."
+    return None
+
+
 def _direction(at: Situation) -> str | None:
     return None if at.view == "canvas" else "Only the canvas has a direction."
 
@@ -282,6 +292,9 @@ CHECKS: dict[str, Callable[[Situation], str | None]] = {
     "view.timeline": _timeline,
     "view.less": _scale,
     "view.more": _scale,
+    "view.unfold": _fold,
+    "view.fold": _fold,
+    "file.save": _save,
     "view.direction": _direction,
     "view.tidy": _tidy,
     "view.idle": _idle,

@@ -7,7 +7,7 @@ parent, of equals the last announced; the others are told by a count. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from heaveto.model import OperationStatus as Status
@@ -15,7 +15,7 @@ from heaveto.model import Origin
 from heaveto_tui.presentation import is_unsaved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from heaveto.observe.snapshot import OperationView, RunDetail
 
@@ -23,7 +23,10 @@ __all__ = [
     "Blocking",
     "Outline",
     "OutlineRow",
+    "above",
     "blocking",
+    "branch_end",
+    "folded",
     "note",
     "outline",
     "signature",
@@ -43,6 +46,7 @@ class OutlineRow:
         depth: How deep it lies, also where the guide has been cut.
         chain: It lies on the longest chain.
         dependencies: How many operations it depends on.
+        hidden: How many rows below it are folded away.
     """
 
     operation: OperationView
@@ -50,6 +54,7 @@ class OutlineRow:
     depth: int
     chain: bool
     dependencies: int
+    hidden: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,49 @@ def outline(detail: RunDetail) -> Outline:
                 )
             )
     return Outline(tuple(rows), signature(detail.operations))
+
+
+def folded(rows: Sequence[OutlineRow], closed: Collection[str]) -> list[OutlineRow]:
+    """Return the rows in view while some branches are folded.
+
+    Args:
+        rows: A tree's.
+        closed: The operations whose branches are folded.
+    """
+    found: list[OutlineRow] = []
+    at = 0
+    while at < len(rows):
+        row, end = rows[at], at + 1
+        if row.operation.id in closed:
+            end = branch_end(rows, at)
+        found.append(row if end == at + 1 else replace(row, hidden=end - at - 1))
+        at = end
+    return found
+
+
+def branch_end(rows: Sequence[OutlineRow], at: int) -> int:
+    """Return the place after the last row below a row."""
+    depth = rows[at].depth
+    end = at + 1
+    while end < len(rows) and rows[end].depth > depth:
+        end += 1
+    return end
+
+
+def above(rows: Sequence[OutlineRow], identifier: str) -> list[str]:
+    """Return the operations under which a row stands, the nearest first."""
+    place = next(
+        (n for n, row in enumerate(rows) if row.operation.id == identifier), None
+    )
+    if place is None:
+        return []
+    found: list[str] = []
+    depth = rows[place].depth
+    for row in rows[:place][::-1]:
+        if row.depth < depth:
+            depth = row.depth
+            found.append(row.operation.id)
+    return found
 
 
 def _cut(guide: str) -> str:

@@ -17,7 +17,6 @@ from heaveto.errors import HomeError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heaveto.cli.scope import Scope
     from heaveto.observe.snapshot import RunDetail
 
 __all__ = ["Form", "drawing_lines"]
@@ -27,23 +26,25 @@ Form = Literal["text", "svg", "mermaid", "dot"]
 
 
 def drawing_lines(
-    scope: Scope,
+    dag: str | None,
     detail: RunDetail,
     *,
     form: Form = "text",
     direction: str = "LR",
     ascii_only: bool = False,
+    encoding: str | None = None,
 ) -> Iterator[str]:
     """Yield the picture; of text with what its marks mean.
 
     Mermaid and DOT need nothing but this package; the other two need the drawing.
 
     Args:
-        scope: It names the function that draws.
+        dag: The function that draws, as ``module:function``.
         detail: The run.
         form: What the lines are made of.
         direction: ``LR`` or ``TB``.
-        ascii_only: Text in ASCII alone; also where the stream can carry nothing else.
+        ascii_only: Text in ASCII alone; also where the encoding has nothing else.
+        encoding: Of what the text is for; by default the standard output's.
 
     Raises:
         HomeError: ``no_drawing``: the drawing is not installed here.
@@ -53,7 +54,7 @@ def drawing_lines(
     if form == "dot":
         return dot(detail, direction=direction)
     if form == "svg":
-        drawing = _drawing(scope, detail, direction, plain=False)
+        drawing = _drawing(dag, detail, direction, plain=False)
         marks = {one.id: operation_mark(one.status) for one in detail.operations}
         roles = {
             one.id: _ROLES.get(str(one.status), "muted") for one in detail.operations
@@ -62,15 +63,15 @@ def drawing_lines(
             marks, roles, title=detail.run.name or detail.run.run_id
         )
         return picture
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-    return _text(scope, detail, direction, plain=ascii_only or encoding != "utf8")
+    code = (encoding or sys.stdout.encoding or "ascii").lower().replace("-", "")
+    return _text(dag, detail, direction, plain=ascii_only or code != "utf8")
 
 
 def _text(
-    scope: Scope, detail: RunDetail, direction: str, *, plain: bool
+    dag: str | None, detail: RunDetail, direction: str, *, plain: bool
 ) -> Iterator[str]:
     """Yield the picture of text, then what its marks mean and what it leaves out."""
-    drawing = _drawing(scope, detail, direction, plain=plain)
+    drawing = _drawing(dag, detail, direction, plain=plain)
     marks = {
         one.id: operation_mark(one.status, ascii_only=plain)
         for one in detail.operations
@@ -100,14 +101,14 @@ _ROLES = {
 }
 
 
-def _drawing(scope: Scope, detail: RunDetail, direction: str, *, plain: bool) -> Any:
-    """Return the drawing, made by the function that the scope names."""
-    if scope.dag is None:
+def _drawing(dag: str | None, detail: RunDetail, direction: str, *, plain: bool) -> Any:
+    """Return the drawing, made by the function that a caller named."""
+    if dag is None:
         raise HomeError(
             "the drawing is not part of this command; use heaveto show",
             code="no_drawing",
         )
-    draw: Any = load(scope.dag)
+    draw: Any = load(dag)
     return draw(
         [(one.id, one.name, one.depends_on) for one in detail.operations],
         direction,

@@ -148,7 +148,7 @@ def _show_graph(scope: Scope, flow: Flow, *, aside: bool) -> None:
 
     output = scope.output
     show = output.note if aside or output.json else output.line
-    for line in drawing_lines(scope, flow_detail(flow, "")):
+    for line in drawing_lines(scope.dag, flow_detail(flow, "")):
         show(line)
 
 

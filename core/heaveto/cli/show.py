@@ -61,7 +61,7 @@ def show(
 
     form: Any = "text" if wanted == ["dag"] else wanted[0]
     for line in drawing_lines(
-        scope, detail, form=form, direction=direction, ascii_only=ascii_only
+        scope.dag, detail, form=form, direction=direction, ascii_only=ascii_only
     ):
         scope.output.line(line)
     return Exit.OK

@@ -6,10 +6,14 @@ tells when the operator has chosen another. Only what is in view is drawn.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heaveto.errors import HeavetoError
 from heaveto.model import OperationStatus as Status
+from heaveto_tui.export import FORMS, export
 from heaveto_tui.pictures import (
     ON_REQUEST,
     Plan,
@@ -20,6 +24,7 @@ from heaveto_tui.pictures import (
     state_of,
 )
 from heaveto_tui.presentation import is_live
+from heaveto_tui.screens.dialogs import Choice
 from heaveto_tui.screens.place import Place
 from heaveto_tui.widgets.around import MAX_HOPS, Around
 from heaveto_tui.widgets.canvas import Canvas
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from textual.app import ComposeResult
+    from textual.timer import Timer
     from textual.widget import Widget
 
     from heaveto.observe.snapshot import RunDetail
@@ -64,6 +70,8 @@ VAST = 160
 """From this width on the outline stays beside the canvas, and the map under it."""
 
 _PICTURES = ("canvas", "around", "map", "timeline")
+_QUIET_S = 2.0
+"""Seconds without a key after which rows may change their places."""
 _SMALL_MAP = 76
 """Columns that the map under the canvas takes at most."""
 
@@ -95,6 +103,9 @@ class FlowPlace(Place):
         self._heading = Bar(painter, id="view-title")
         self._caption = Bar(painter, id="caption")
         self._order = next(iter(ORDERS))
+        self._places: dict[str, int] = {}  # of the table's rows, as they are shown
+        self._touched = float("-inf")
+        self._sorting: Timer | None = None
         self._only_chain = False
         self._asked: Hashable | None = None
         self._plan_key: Hashable | None = None
@@ -139,9 +150,9 @@ class FlowPlace(Place):
     @property
     def outline_shown(self) -> bool:
         """Whether the outline is in view, alone or beside another view."""
-        if self.view in ("outline", "around", "map"):
-            return self.view == "outline" or self.wide
-        return self.view == "canvas" and self.app.size.width >= VAST
+        if self.view == "canvas":
+            return self.app.size.width >= VAST
+        return self.view == "outline" or self.wide
 
     def _fit(self) -> None:
         super()._fit()
@@ -239,9 +250,7 @@ class FlowPlace(Place):
         ends = {each.id: each.ended_at for each in detail.operations}
         self._heading.set_lines([table_title(view.size.width or self.size.width)])
         view.cursor = self.chosen()
-        entries = table_entries(
-            sorted_rows(self._rows(), self._order, now), self.found()
-        )
+        entries = table_entries(self._sorted(now), self.found())
         view.show(
             entries,
             lambda row, width, selected: draw_row(
@@ -258,6 +267,33 @@ class FlowPlace(Place):
         if not entries:
             view.show_lines([(("   Nothing matches. Esc shows all again.", "muted"),)])
         self._adopt(view.cursor)
+
+    def _sorted(self, now: float) -> list[OutlineRow]:
+        """Return the rows of the table, which stay put while somebody presses keys."""
+        rows = sorted_rows(self._rows(), self._order, now)
+        clock = self.console.settings.monotonic
+        wait = self._touched + _QUIET_S - clock()
+        if wait > 0 and self._places:
+            places, last = self._places, len(self._places)
+            held = sorted(rows, key=lambda row: places.get(row.operation.id, last))
+            if held != rows and self._sorting is None:
+                self._sorting = self.set_timer(wait, self._sort_now)
+            rows = held
+        self._places = {row.operation.id: at for at, row in enumerate(rows)}
+        return rows
+
+    def _sort_now(self) -> None:
+        self._sorting = None
+        self.redraw()
+
+    def touch(self) -> None:
+        """Take note that the operator is at the keys."""
+        self._touched = self.console.settings.monotonic()
+
+    def action_act(self, name: str) -> None:
+        """Do an action of the table; rows wait until the operator pauses."""
+        self.touch()
+        super().action_act(name)
 
     def _adopt(self, cursor: Hashable | None) -> None:
         """Choose what a filtered list has put its cursor on."""
@@ -387,6 +423,7 @@ class FlowPlace(Place):
         """Show the operations in another way."""
         if name != self.view:
             self.view = name
+            self._places = {}
             self._fit()
             self.focus_first()
             self.call_after_refresh(self.redraw)
@@ -474,10 +511,48 @@ class FlowPlace(Place):
         self._only_chain = not self._only_chain
         self.redraw()
 
+    def do_file_save(self) -> None:
+        """Ask what to make of the flow, and write it to a file."""
+        detail, look = self.detail, self.console.painter.look
+        assert detail is not None
+        try:
+            folder = Path.cwd()
+        except OSError:
+            self.console.say("Not saved: the folder of this console is gone.")
+            return
+
+        def done(form: str | None) -> None:
+            if form is not None:
+                self.run_worker(self._save(detail, form, folder))
+
+        where = look.clip_start(look.plain(folder), 40)
+        options = [
+            (form, word, f"in {where}, .{ending}")
+            for form, (word, ending) in FORMS.items()
+        ]
+        question = Choice(self.console, title="Save the flow", options=options)
+        self.app.push_screen(question, done)
+
+    async def _save(self, detail: RunDetail, form: str, folder: Path) -> None:
+        try:
+            path = await asyncio.to_thread(
+                export,
+                detail,
+                form,
+                folder,
+                direction=self.canvas.direction,
+                ascii_only=self.console.painter.look.ascii_only,
+            )
+        except (OSError, HeavetoError) as error:
+            self.console.say(f"Not saved in {folder}: {error}")
+            return
+        self.console.say(f"Saved as {path.name} in {folder}")
+
     def do_list_sort(self) -> None:
         """Sort the table otherwise."""
         orders = list(ORDERS)
         self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self._places = {}
         self.redraw()
 
     # --- find

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, ClassVar
 from heaveto.model import OperationStatus as Status
 from heaveto_tui.actions import RUN
 from heaveto_tui.lines import EMPTY
-from heaveto_tui.outline import Outline, OutlineRow, outline, signature
+from heaveto_tui.outline import (
+    Outline,
+    OutlineRow,
+    above,
+    branch_end,
+    outline,
+    signature,
+)
 from heaveto_tui.screens.flow import FlowPlace
 from heaveto_tui.screens.place import Rule
 from heaveto_tui.widgets.bars import run_line, run_name
@@ -61,6 +68,7 @@ class RunScreen(FlowPlace):
         self._operation: str | None = None
         self._growth = Growth()
         self._lines = Rows()
+        self._folded: set[str] = set()
 
     def panes(self) -> ComposeResult:
         """Yield the outline, a line, the other views over the detail."""
@@ -138,6 +146,7 @@ class RunScreen(FlowPlace):
         self._find = ""
         self._operation = None
         self._lines = Rows()
+        self._folded = set()
         self.outline.cursor = self._cursors.get(key)
         self.outline.top = 0
 
@@ -160,7 +169,7 @@ class RunScreen(FlowPlace):
         now = self.console.settings.now()
         view = self.outline
         filtered = bool(self._find)
-        entries = outline_entries(tree, self._find)
+        entries = outline_entries(tree, self._find, self._folded)
         view.show(
             entries,
             lambda row, width, selected: self._lines.draw(
@@ -227,7 +236,9 @@ class RunScreen(FlowPlace):
         return cursor if isinstance(cursor, str) else None
 
     def choose(self, operation_id: str) -> None:
-        """Put the cursor on an operation, wherever it is seen."""
+        """Put the cursor on an operation, wherever it is seen; its branch opens."""
+        if self._folded:
+            self._folded.difference_update(above(self.tree_rows(), operation_id))
         self.outline.select(operation_id)
         self.select(operation_id)
 
@@ -261,6 +272,31 @@ class RunScreen(FlowPlace):
 
     # --- keys
 
+    def do_view_fold(self) -> None:
+        """Fold the branch under the cursor; of its end the one it stands in."""
+        rows, chosen = self.tree_rows(), self.chosen()
+        at = next((n for n, row in enumerate(rows) if row.operation.id == chosen), None)
+        if at is None or chosen is None:
+            return
+        if branch_end(rows, at) == at + 1 or chosen in self._folded:
+            chosen = next(iter(above(rows, chosen)), None)
+        if chosen is None:
+            self.console.say("Nothing hangs on this operation.")
+            return
+        self._folded.add(chosen)
+        self.outline.cursor = chosen
+        self.select(chosen)
+        self.redraw()
+
+    def do_view_unfold(self) -> None:
+        """Open the branch under the cursor."""
+        chosen = self.chosen()
+        if chosen not in self._folded:
+            self.console.say("Nothing is folded here.")
+            return
+        self._folded.discard(chosen)
+        self.redraw()
+
     def problems(self) -> int:
         """Return how many operations, or else runs, need somebody."""
         return len(self._problem_ids()) or super().problems()
@@ -284,6 +320,7 @@ class RunScreen(FlowPlace):
     def on_list_view_moved(self, event: ListView.Moved) -> None:
         """Follow the cursor with the detail."""
         event.stop()
+        self.touch()
         if event.view is not self.outline:
             self.choose(str(event.key))
         self.redraw()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from heaveto.model import OperationStatus as Status
 from heaveto.model import Origin
 from heaveto_tui.lines import cell_width, pad
-from heaveto_tui.outline import note
+from heaveto_tui.outline import folded, note
 from heaveto_tui.presentation import (
     OPERATION_ORDER,
     is_over,
@@ -20,6 +20,8 @@ from heaveto_tui.presentation import (
 from heaveto_tui.widgets.lineview import Entry
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from heaveto.observe.snapshot import RunDetail
     from heaveto_tui.lines import Line, Look
     from heaveto_tui.outline import Outline, OutlineRow
@@ -33,12 +35,18 @@ _NARROW = 70
 """Below this width the NOTE has no column of its own."""
 
 
-def outline_entries(tree: Outline, find: str = "") -> list[Entry[OutlineRow]]:
-    """Return the entries of a tree; with a search only the rows that match."""
+def outline_entries(
+    tree: Outline, find: str = "", closed: Collection[str] = ()
+) -> list[Entry[OutlineRow]]:
+    """Return the entries of a tree; with a search only the rows that match.
+
+    Without a search what is folded away is left out.
+    """
     wanted = find.casefold()
+    rows = folded(tree.rows, closed) if closed and not wanted else tree.rows
     return [
         Entry(row.operation.id, row)
-        for row in tree.rows
+        for row in rows
         if not wanted or _matches(row, wanted)
     ]
 
@@ -103,6 +111,8 @@ def draw_operation(
     guide = "" if filtered else row.guide
     mark = "!" if operation.stale else " "
     several = f"←{row.dependencies}" if row.dependencies > 1 else ""
+    if row.hidden:
+        several = f"{several} ▸+{row.hidden}".lstrip()
     room = max(4, name_width + 2 - cell_width(guide))
     room -= cell_width(several) + bool(several)
     name = pad(look.plain(operation.name), room, mark=look.cut)
@@ -176,7 +186,7 @@ def _is_steady(row: OutlineRow, width: int) -> bool:
 
     No clock goes in it, and its note names no other operation.
     """
-    if is_ticking(row):
+    if is_ticking(row) or row.hidden:
         return False
     operation = row.operation
     names_others = operation.status in (Status.WAITING, Status.SKIPPED)

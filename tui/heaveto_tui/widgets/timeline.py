@@ -282,9 +282,9 @@ def timeline_lines(
     ]
     hidden = len(detail.operations) - len(time.pieces)
     if hidden:
-        lines.append(
-            ((f"   {hidden} of {len(detail.operations)} have not started.", "muted"),)
-        )
+        verb = "has" if hidden == 1 else "have"
+        of = len(detail.operations)
+        lines.append(((f"   {hidden} of {of} {verb} not started.", "muted"),))
     if not folded:
         lines.append((("   Idle time is shown in full; i folds it.", "muted"),))
     return lines
