@@ -6,12 +6,16 @@ import os
 import random
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from textual.events import Key, Paste
 
 from harness.terminal import Program
 from heaveto_tui.driver import InertParser, PasteGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 START, END = "\x1b[200~", "\x1b[201~"
 
@@ -69,8 +73,9 @@ def test_a_large_paste_is_one_event() -> None:
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_comes_in_pieces_is_what_it_is_in_one(tmp_path: Path) -> None:
-    """A letter of two bytes, and a paste with its own end in it, over a slow line."""
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    """Run the console over a home without runs."""
     (tmp_path / "config.toml").write_text("lionagi = false\n")
     environ = {
         "PYTHONPATH": os.pathsep.join((str(ROOT / "core"), str(ROOT / "tui"))),
@@ -79,19 +84,34 @@ def test_what_comes_in_pieces_is_what_it_is_in_one(tmp_path: Path) -> None:
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "HOME": str(tmp_path),
     }
-    home = str(tmp_path / "home")
     with Program(
-        [sys.executable, "-m", "heaveto_tui", "--home", home],
+        [sys.executable, "-m", "heaveto_tui", "--home", str(tmp_path / "home")],
         environ=environ,
         cwd=str(tmp_path),
-    ) as program:
-        program.until("No runs here yet.")
-        program.press("/")
-        program.until("find:")
-        for piece in (b"\xc3", b"\xa9", b"\x1b[200~a", b"\x1b", b"[201~", b"c"):
-            program.send(piece)
-            program.drain(0.3)
-        program.until("find: \u00e9ac")
-        program.send(b"\x1b[200~d\x1b[201~\x1bq\x1b[201~e")
-        program.until("find: \u00e9acd[201~qe")
-        assert program.process.poll() is None
+    ) as started:
+        started.until("No runs here yet.")
+        yield started
+
+
+def test_what_comes_in_pieces_is_what_it_is_in_one(program: Program) -> None:
+    """A letter of two bytes, and a paste with its own end in it, over a slow line."""
+    program.press("/")
+    program.until("find:")
+    for piece in (b"\xc3", b"\xa9", b"\x1b[200~a", b"\x1b", b"[201~", b"c"):
+        program.send(piece)
+        program.drain(0.3)
+    program.until("find: \u00e9ac")
+    program.send(b"\x1b[200~d\x1b[201~\x1bq\x1b[201~e")
+    program.until("find: \u00e9acd[201~qe")
+    assert program.process.poll() is None
+
+
+def test_text_of_a_terminal_without_pastes_does_not_leave(program: Program) -> None:
+    for text in ("quit now, please", "no, do not quit", "unique"):
+        program.press(text)
+        program.until("That q came with other keys")
+        program.drain(0.2)
+        program.press("n")
+        program.until("Nothing needs you.")
+    program.press("q")
+    assert program.ended() == 0

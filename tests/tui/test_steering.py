@@ -158,6 +158,21 @@ async def test_a_message_is_written_looked_at_and_queued(tmp_path: Path) -> None
         await at.until("Use [b]8811[/b]")  # an earlier message comes back
 
 
+async def test_a_run_that_ends_takes_the_key_of_its_message(tmp_path: Path) -> None:
+    async with live(tmp_path) as world:
+        at = world.at
+        await at.press("m")
+        await at.type("hello")
+        await at.press("enter")
+        await at.until(" \u21b5 queue the message")
+        await world.run.end()
+        await at.until(" (\u21b5 queue the message)")
+        await at.until("Not sent: the run ended as done")
+        await at.press("enter")
+        assert at.on_top == "Composer"
+        assert world.rows() == []
+
+
 async def test_a_draft_survives_esc_and_every_reading(tmp_path: Path) -> None:
     async with live(tmp_path) as world:
         at = world.at

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding
+from textual.events import Key
 from textual.geometry import Offset
 
 from heaveto.text import short_id
 from heaveto_tui.feed import Feed
 from heaveto_tui.lines import Look
 from heaveto_tui.presentation import Clock
-from heaveto_tui.screens.place import Overlay, Place, too_small
+from heaveto_tui.screens.place import PASTED_S, Overlay, Place, too_small
 from heaveto_tui.screens.runs import RunsScreen
 from heaveto_tui.screens.small import Small
 from heaveto_tui.state import Settings, Store
@@ -59,8 +60,7 @@ FRAME_S = 0.1
 """Seconds between two drawings: 10 Hz."""
 TICK_S = 1.0
 SETTLE_S = 0.5
-"""Seconds after the last change of size when everything is drawn once more: terminals
-move their lines about for a while."""
+"""Seconds after the last size; until then a terminal may move its lines about."""
 
 
 class HeavetoApp(App[int], inherit_bindings=False):
@@ -122,6 +122,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self._stale = False
         self._pending: Answer | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._key_at, self._key_gap = 0.0, 0.0
 
     # --- life
 
@@ -202,6 +203,12 @@ class HeavetoApp(App[int], inherit_bindings=False):
             cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
             if isinstance(cause, Exception):
                 self._handle_exception(cause)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Note how fast keys follow each other; one that bubbles comes again."""
+        if isinstance(event, Key) and event.time != self._key_at:
+            self._key_gap, self._key_at = event.time - self._key_at, event.time
+        await super().on_event(event)
 
     async def on_unmount(self) -> None:
         """Stop reading."""
@@ -455,8 +462,19 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self.say("Times are UTC." if self.clock == utc else "Times are local.")
 
     def leave(self, place: Place) -> None:
-        """End the console; flows go on."""
-        self.exit(0)
+        """End the console; flows go on. A ``q`` among other keys is pasted text."""
+        at, alone = self._key_at, self._key_gap >= PASTED_S
+
+        def decide() -> None:
+            if alone and self._key_at == at:
+                self.exit(0)
+            else:
+                self.say("That q came with other keys, as pasted text does.")
+
+        if self.is_headless:
+            self.exit(0)
+        else:
+            self.set_timer(4 * PASTED_S, decide)
 
     def open_help(self, place: Place) -> None:
         """Show the keys of a place."""

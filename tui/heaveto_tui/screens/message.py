@@ -266,9 +266,11 @@ class Composer(Overlay):
     def _keys(self) -> Line:
         look = self.console.painter.look
         if self._checking:
-            yes = f"{look.enter} queue the message"
+            yes, role = f" {look.enter} queue the message", "text+bold"
+            if self.off() is not None:
+                yes, role = f" ({yes[1:]})", "muted"
             return (
-                (f" {yes}", "text+bold"),
+                (yes, role),
                 ("   Backspace edit again   Esc keep as draft", "text"),
             )
         return (

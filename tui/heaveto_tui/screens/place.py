@@ -38,6 +38,7 @@ __all__ = [
     "BURST_S",
     "MIN_HEIGHT",
     "MIN_WIDTH",
+    "PASTED_S",
     "SETTLE_S",
     "WIDE",
     "Console",
@@ -96,6 +97,8 @@ SETTLE_S = 0.15
 """Seconds after its opening for which a question obeys no key."""
 BURST_S = 0.03
 """Keys that come closer together were not typed by a hand."""
+PASTED_S = 0.005
+"""Keys that come closer together came as one piece."""
 
 
 class Overlay(ModalScreen[str | None], inherit_bindings=False):
