@@ -310,13 +310,12 @@ class FlowPlace(Place):
             case "around":
                 return self._around_words(detail)
             case "map":
-                steps = len(self._grid)
-                return f"{count_line(detail)} One mark each, {steps} steps."
+                frame = ", framed: on canvas" if self.map.framed else ""
+                return f"{len(self._grid)} steps{frame}. {count_line(detail)}"
             case "timeline":
-                idle = (
-                    "i shows idle time in full" if self.timeline.folded else "i folds"
-                )
-                return f"< > change the scale, {idle}, * shows the longest chain."
+                idle = "i all idle time" if self.timeline.folded else "i folds it"
+                keys = f"< > scale, {idle}, * chain"
+                return " · ".join(filter(None, (self.timeline.legend(), keys)))
             case _:
                 return self._table_words(detail)
 

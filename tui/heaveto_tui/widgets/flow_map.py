@@ -67,6 +67,11 @@ class FlowMap(FlowView):
         return max(1, self.height - 2)
 
     @property
+    def framed(self) -> bool:
+        """Whether a frame shows what the canvas shows."""
+        return self._frame is not None
+
+    @property
     def rows_used(self) -> int:
         """Rows that the whole map takes, with its frame."""
         return max((len(column) for column in self._grid), default=0) + 2

@@ -20,6 +20,7 @@ from heaveto_tui.presentation import (
     saved_face,
 )
 from heaveto_tui.widgets.lineview import Entry
+from heaveto_tui.widgets.outline_pane import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -205,7 +206,7 @@ def draw_row(
         (face.glyph, face.role),
         (" ", "text"),
         (pad(face.word, _STATUS, mark=look.cut), face.role),
-        (pad(look.plain(operation.name), columns.name, mark=look.cut), "text"),
+        (named(operation.name, columns.name, look), "text"),
         ("! " if operation.stale else "  ", "hold"),
         (pad(pad(role, columns.role - 1, mark=look.cut), columns.role), "muted"),
         (pad(began, columns.clock), "muted"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from heaveto.model import OperationStatus as Status
 from heaveto.model import Origin
+from heaveto_tui.dag_layout.labels import cut
 from heaveto_tui.lines import cell_width, pad
 from heaveto_tui.outline import folded, note
 from heaveto_tui.presentation import (
@@ -26,11 +27,20 @@ if TYPE_CHECKING:
     from heaveto_tui.lines import Line, Look
     from heaveto_tui.outline import Outline, OutlineRow
 
-__all__ = ["Rows", "count_line", "draw_operation", "outline_entries", "outline_title"]
+__all__ = [
+    "Rows",
+    "count_line",
+    "draw_operation",
+    "named",
+    "outline_entries",
+    "outline_title",
+]
 
 _STATUS = 12
-_TIME = 8
-_SAVED = 9
+_TIME, _TIME_NARROW = 8, 6
+_SAVED, _SAVED_NARROW = 9, 7
+_GUIDE_NARROW = 8
+"""Cells of a guide beside another view: there the names need the room."""
 _NARROW = 70
 """Below this width the NOTE has no column of its own."""
 
@@ -59,9 +69,9 @@ def _matches(row: OutlineRow, wanted: str) -> bool:
 
 def _widths(width: int) -> tuple[int, int]:
     """Return the cells of the name and of the note."""
-    fixed = 5 + 4 + _STATUS + 2 + _TIME + 2 + _SAVED
     if width < _NARROW:
-        return max(8, width - fixed), 0
+        return max(8, width - 9 - _STATUS - 2 - _TIME_NARROW - 2 - _SAVED_NARROW), 0
+    fixed = 5 + 4 + _STATUS + 2 + _TIME + 2 + _SAVED
     name = max(18, (width - fixed) * 5 // 12)
     return name, max(0, width - fixed - name)
 
@@ -75,9 +85,9 @@ def outline_title(width: int, *, focused: bool = True) -> Line:
         (pad("OPERATION", name + 5), role),
         (pad("STATUS", _STATUS), role),
         ("  ", role),
-        (pad("TIME", _TIME, right=True), role),
+        (pad("TIME", _TIME if rest else _TIME_NARROW, right=True), role),
         ("  ", role),
-        (pad("SAVED", _SAVED), role),
+        (pad("SAVED", _SAVED if rest else _SAVED_NARROW), role),
         (pad("NOTE", rest) if rest else "", role),
     )
 
@@ -109,13 +119,17 @@ def draw_operation(
     saved = saved_face(operation, over=over)
     name_width, note_width = _widths(width)
     guide = "" if filtered else row.guide
+    if not note_width and len(guide) > _GUIDE_NARROW:
+        guide = f"» {guide[2 - _GUIDE_NARROW :]}"
+    time = _TIME if note_width else _TIME_NARROW
+    kept = _SAVED if note_width else _SAVED_NARROW
     mark = "!" if operation.stale else " "
     several = f"←{row.dependencies}" if row.dependencies > 1 else ""
     if row.hidden:
         several = f"{several} ▸+{row.hidden}".lstrip()
     room = max(4, name_width + 2 - cell_width(guide))
     room -= cell_width(several) + bool(several)
-    name = pad(look.plain(operation.name), room, mark=look.cut)
+    name = named(operation.name, room, look)
     line: list[tuple[str, str]] = [
         ("▌" if selected else " ", "text"),
         ("★" if row.chain else " ", "muted"),
@@ -128,15 +142,23 @@ def draw_operation(
         (" ", "text"),
         (pad(face.word, _STATUS), face.role),
         (f"{mark} ", "hold"),
-        (pad(operation_time(operation, now), _TIME, right=True), "text"),
+        (pad(operation_time(operation, now), time, right=True), "text"),
         ("  ", "text"),
-        (pad(saved.word, _SAVED), saved.role),
+        (pad(saved.word, kept), saved.role),
     ]
     if note_width:
         words = look.plain(note(operation, detail, over=over))
         role = "bad" if operation.status is Status.FAILED else "muted"
         line.append((look.clip(words, note_width - 1), role))
     return tuple(line)
+
+
+def named(name: str, width: int, look: Look) -> str:
+    """Return an operation's name in some cells; a number at its end is kept."""
+    text = look.plain(name)
+    if cell_width(text) > width and text[-1:].isdigit():
+        text = cut(text, width, mark=look.cut)
+    return pad(text, width, mark=look.cut)
 
 
 class Rows:

@@ -13,6 +13,7 @@ from heaveto_tui.lines import EMPTY, pad
 from heaveto_tui.presentation import control_word, is_over, operation_face
 from heaveto_tui.timeline import SIGNS, Axis, Piece, Timeline, bars, timeline
 from heaveto_tui.widgets.lineview import Entry, ListView
+from heaveto_tui.widgets.outline_pane import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,6 +111,11 @@ class TimelineView(ListView[TimeRow]):
         entries += [Entry(None, TimeRow(None, False, (), line)) for line in tail]
         self.show(entries, self._row)
 
+    def legend(self) -> str:
+        """Return what the signs of the bars mean."""
+        kinds = [] if self.time is None else _used(self.time)
+        return "  ".join(f"{SIGNS[kind][0]} {_MEANS[kind]}" for kind in kinds)
+
     def _window(self, text: dict[int, tuple[str, str]]) -> Line:
         """Return what is in view of signs and roles by column."""
         first, last = self.slid, self.slid + self.room
@@ -173,7 +179,7 @@ class TimelineView(ListView[TimeRow]):
             ("★" if row.chain else " ", "muted"),
             (face.glyph, face.role),
             (" ", "text"),
-            (pad(look.plain(operation.name), _NAME, mark=look.cut), "text"),
+            (named(operation.name, _NAME, look), "text"),
             (" ", "text"),
             *self._bars(row.pieces, axis),
         )
@@ -239,23 +245,29 @@ def _edges(axis: Axis) -> dict[int, tuple[str, str]]:
     return found
 
 
+_MEANS: dict[Kind, str] = {
+    "running": "ran",
+    "now": "runs",
+    "waited": "waited at the pause",
+    "queued": "waited for a place",
+    "cut": "never ended",
+}
+
+
+def _used(time: Timeline) -> list[Kind]:
+    """Return the kinds of pieces that a timeline holds, in the order of the legend."""
+    used = {piece.kind for pieces in time.pieces.values() for piece in pieces}
+    return [kind for kind in _MEANS if kind in used]
+
+
 def timeline_lines(
     time: Timeline, rows: Sequence[OutlineRow], detail: RunDetail, *, folded: bool
 ) -> list[Line]:
     """Return what the signs mean and what the time went into, in words."""
-    means: dict[Kind, str] = {
-        "running": "running",
-        "now": "running now",
-        "waited": "waited at the pause",
-        "queued": "waited for a place",
-        "cut": "never ended",
-    }
-    used = {piece.kind for pieces in time.pieces.values() for piece in pieces}
     legend: list[tuple[str, str]] = [("   ", "text")]
-    for kind, meaning in means.items():
-        if kind in used:
-            sign, role = SIGNS[kind]
-            legend += [(sign, role), (f" {meaning}   ", "muted")]
+    for kind in _used(time):
+        sign, role = SIGNS[kind]
+        legend += [(sign, role), (f" {_MEANS[kind]}   ", "muted")]
     chain = [row.operation for row in rows if row.chain]
     chain.sort(key=lambda one: one.started_at or time.end)
     long = sum(
