@@ -237,6 +237,7 @@ def test_show_prints_each_form(call: Any) -> None:
     assert ET.fromstring(out).tag.endswith("svg")
     assert call("show", target, "--svg", dag=None)[0] == 78
     assert call("show", target, "--svg", "--dot")[0] == 2
+    assert call("show", target, "--dag", "--svg")[1] == out
     code, out, _ = call("show", target, "--svg", "--json")
     assert out.startswith("{")
 

@@ -360,7 +360,7 @@ ACTIONS: tuple[Action, ...] = (
         "W",
         "save",
         "write the flow to a file: text, SVG, Mermaid or DOT",
-        "heaveto show {id} --dag --svg",
+        "heaveto show {id} --svg",
     ),
     Action(
         id="copy.menu",

@@ -48,10 +48,11 @@ def show(
     scope: Scope, /, target: str, direction: str, ascii_only: bool, **forms: bool
 ) -> int:
     """Show the run that TARGET names: its operations, controls and warnings."""
-    wanted = [name for name, on in forms.items() if on]
+    wanted = [name for name, on in forms.items() if on and name != "dag"]
     if len(wanted) > 1:
-        flags = ", ".join(f"--{name}" for name in sorted(forms))
-        raise UsageError(f"{flags} exclude each other")
+        raise UsageError("--dot, --mermaid, --svg exclude each other")
+    if forms["dag"] and not wanted:
+        wanted = ["dag"]
     with scope.observer() as observer:
         detail = observer.read_run(target)
     if not wanted or scope.output.json:

@@ -286,13 +286,13 @@ class FlowPlace(Place):
         self._sorting = None
         self.redraw()
 
-    def touch(self) -> None:
+    def at_the_keys(self) -> None:
         """Take note that the operator is at the keys."""
         self._touched = self.console.settings.monotonic()
 
     def action_act(self, name: str) -> None:
         """Do an action of the table; rows wait until the operator pauses."""
-        self.touch()
+        self.at_the_keys()
         super().action_act(name)
 
     def _adopt(self, cursor: Hashable | None) -> None:

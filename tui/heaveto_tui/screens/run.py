@@ -320,7 +320,7 @@ class RunScreen(FlowPlace):
     def on_list_view_moved(self, event: ListView.Moved) -> None:
         """Follow the cursor with the detail."""
         event.stop()
-        self.touch()
+        self.at_the_keys()
         if event.view is not self.outline:
             self.choose(str(event.key))
         self.redraw()
