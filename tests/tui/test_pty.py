@@ -324,6 +324,16 @@ def test_eight_colours_are_enough(ended: Path) -> None:
         assert all(len(code) <= 8 for code in program.screen.colours)
 
 
+def test_no_color_that_is_empty_asks_for_nothing(ended: Path) -> None:
+    shown = []
+    for env in ({}, {"NO_COLOR": ""}):
+        with console(ended, env=env) as program:
+            program.until("done")
+            program.settle()
+            shown.append(set(program.screen.colours))
+    assert shown[0] == shown[1]
+
+
 def test_an_ended_home_costs_nothing(ended: Path) -> None:
     with console(ended) as program:
         program.until("quick")

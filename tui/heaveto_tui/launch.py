@@ -87,6 +87,8 @@ def launch(options: ConsoleOptions) -> int:
     palette = choose_palette(options.theme or config.theme, options.no_color, environ)
     if palette.name == "none":
         environ["NO_COLOR"] = "1"
+    else:  # empty, it asks for nothing; the library takes every colour away then
+        environ.pop("NO_COLOR", None)
     keyset, keymap = choose_keys(config)
     homes = tuple(str(home.path) for home in options.homes)
     usual: tuple[str, ...] = ()
