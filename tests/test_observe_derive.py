@@ -75,7 +75,7 @@ def evidence(**given: Any) -> Evidence:
         ),
         ({"alive": None, "last_sign_at": None}, [], RunState.UNKNOWN),
         ({"status": None}, [S.RUNNING], RunState.UNKNOWN),
-        ({"status": None, "alive": False}, [], RunState.DEAD),
+        ({"status": None, "alive": False}, [], RunState.UNKNOWN),
     ],
 )
 def test_the_state_of_a_run_that_has_not_ended(
@@ -83,7 +83,7 @@ def test_the_state_of_a_run_that_has_not_ended(
 ) -> None:
     concluded = conclude(evidence(**given), statuses)
     assert concluded.state == state
-    assert concluded.over == (state == RunState.DEAD)
+    assert concluded.over == (given.get("alive") is False)
     believed = given.get("alive", True) is None or state == RunState.UNKNOWN
     assert concluded.sure != believed
 

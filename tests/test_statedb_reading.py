@@ -100,6 +100,33 @@ def test_database_left_by_a_crash_is_read_with_its_log(
     assert fingerprint(home.path) == before
 
 
+@pytest.mark.parametrize("shm", [None, b"", b"\0" * 32768])
+@pytest.mark.parametrize("log", [b"", b"\0" * 32, b"no log at all" * 400])
+def test_a_log_without_a_frame_hides_nothing(
+    home: Home, log: bytes, shm: bytes | None
+) -> None:
+    """A checkpoint empties the log, a crash can come before its first frame."""
+    sql(home, "UPDATE sessions SET name = 'in the file'")
+    Path(f"{home.state_db}-wal").write_bytes(log)
+    if shm is not None:
+        Path(f"{home.state_db}-shm").write_bytes(shm)
+    before = fingerprint(home.path)
+    assert name_in(home.state_db) == "in the file"
+    assert fingerprint(home.path) == before
+
+
+def test_text_that_is_no_utf8_is_read_and_not_quoted(home: Home) -> None:
+    sql(home, "UPDATE sessions SET name = CAST(x'61ff62' AS TEXT)")
+    sql(home, "UPDATE sessions SET node_metadata = CAST(x'7b22ff' AS TEXT)")
+    with ReadDB.open(home.state_db) as database:
+        for _ in range(2):
+            [row] = database.sessions()
+            assert row.name == "a\ufffdb"
+            assert row.node_metadata == {}
+            assert row.metadata_raw == '{"\ufffd'
+            assert "ff" not in repr(row.node_metadata)
+
+
 def test_hot_rollback_journal_is_rolled_back_in_a_copy_only(home: Home) -> None:
     sql(home, "PRAGMA journal_mode = DELETE")
     run_child(

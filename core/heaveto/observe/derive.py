@@ -106,6 +106,11 @@ def conclude(evidence: Evidence, statuses: Iterable[OperationStatus]) -> Conclus
     status, alive = evidence.status, evidence.alive
     if status is not None and status in TERMINAL_RUN:
         return concluded_end(status, evidence.reason_code)
+    if alive is False and status is None and evidence.has_row:
+        # Whether it ended by itself is in a word that is not known.
+        return _conclusion(
+            RunState.UNKNOWN, "process", "status_unknown", over=True, sure=False
+        )
     if alive is False:
         return _conclusion(RunState.DEAD, "process", evidence.why, over=True)
     if not evidence.has_row and alive is None:
