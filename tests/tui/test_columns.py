@@ -12,9 +12,10 @@ from heaveto.model import OperationStatus as Op
 from heaveto.model import RunState
 from heaveto_tui.lines import Look, cell_width, fit, line_text
 from heaveto_tui.outline import Outline, outline
-from heaveto_tui.presentation import Clock
+from heaveto_tui.presentation import Clock, operation_face
 from heaveto_tui.widgets import ledger, op_table, outline_pane
 from heaveto_tui.widgets.bars import HeadFacts, head_line
+from heaveto_tui.widgets.preview import preview
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,6 +135,18 @@ def _cells(text: str) -> list[str]:
 def _headings(title: str) -> Iterator[tuple[str, int]]:
     for match in re.finditer(r"\S+(?: BY)?", title):
         yield match.group(), cell_width(title[: match.start()])
+
+
+def test_a_name_does_not_touch_what_stands_behind_it() -> None:
+    names = [operation("n" * length, Op.COMPLETED) for length in range(1, 60, 4)]
+    run = detail(RUN.run, names)
+    for width in WIDTHS:
+        lines = preview(run.run, run, width=width - 20, now=NOW, look=LOOK, can=[])
+        rows = [
+            text for line in lines if (text := line_text(line)).startswith(" \u25cf n")
+        ]
+        assert len(rows) == 14
+        assert all(f" {operation_face(names[0]).word} " in text for text in rows)
 
 
 @pytest.mark.parametrize("draw", [_outline, _table, _ledger])

@@ -53,14 +53,16 @@ def ledger_entries(detail: RunDetail, find: str = "") -> list[Entry[ControlView]
     ]
 
 
-_ID, _RESULT, _QUEUED, _TAKEN, _APPLIED = 10, 17, 13, 8, 9
-_WHAT, _WHAT_NARROW = 9, 8
+_RESULT, _QUEUED, _TAKEN, _APPLIED = 17, 12, 8, 9
 _READER = 9
+_ROOMY = 80
+"""Below this width id and verb stand closer."""
 
 
 class _Columns(NamedTuple):
     """Which columns there is room for; what does not fit whole is left out."""
 
+    ident: int
     what: int
     text: int
     taken: int
@@ -68,13 +70,12 @@ class _Columns(NamedTuple):
 
 
 def _columns(width: int) -> _Columns:
-    rest = width - 3 - _ID - _RESULT - _QUEUED - _APPLIED
-    what = _WHAT if rest >= _WHAT else _WHAT_NARROW
-    room = rest - what
-    taken = _TAKEN if room >= _TAKEN else 0
-    room -= taken + 2
-    text = room - 18 if width >= _WIDE else 0
-    return _Columns(what, max(0, text), taken, room >= _READER)
+    ident, what = (10, 9) if width >= _ROOMY else (9, 8)
+    room = width - 3 - ident - what - _RESULT - _QUEUED - _APPLIED
+    reader = room >= _READER
+    taken = _TAKEN if room >= _TAKEN + _READER else 0
+    text = max(0, room - taken - 20) if width >= _WIDE else 0
+    return _Columns(ident, what, text, taken, reader)
 
 
 def ledger_title(width: int) -> Line:
@@ -82,8 +83,9 @@ def ledger_title(width: int) -> Line:
     columns = _columns(width)
     return (
         (
-            f"   {pad('ID', _ID)}{pad('WHAT', columns.what)}{pad('RESULT', _RESULT)}"
-            f"{pad('TEXT', columns.text)}{pad('QUEUED', _QUEUED, right=True)}"
+            f"   {pad('ID', columns.ident)}{pad('WHAT', columns.what)}"
+            f"{pad('RESULT', _RESULT)}{pad('TEXT', columns.text)}"
+            f"{pad('QUEUED', _QUEUED, right=True)}"
             f"{pad('TAKEN', columns.taken, right=True)}"
             f"{pad('APPLIED', _APPLIED, right=True)}"
             f"{'  READ BY' if columns.reader else ''}",
@@ -109,7 +111,7 @@ def draw_control(
     columns = _columns(width)
     cells: list[tuple[str, str]] = [
         ("▌  " if selected else "   ", "text"),
-        (pad(short_id(control.id), _ID), "text"),
+        (pad(short_id(control.id), columns.ident), "text"),
         (
             pad(look.clip(look.plain(control.verb), columns.what - 1), columns.what),
             "text",

@@ -93,7 +93,7 @@ def _operations(detail: RunDetail, width: int, now: float, look: Look) -> list[L
         lines.append(
             (
                 (f"{face.glyph} ", face.role),
-                (pad(look.plain(each.name), name, mark=look.cut), "text"),
+                (pad(look.clip(look.plain(each.name), name - 1), name), "text"),
                 (pad(face.word, 12), face.role),
                 (pad(operation_time(each, now), 8, right=True), "text"),
                 ("  ", "text"),
@@ -122,7 +122,7 @@ def _control(control: ControlView, over: bool, width: int, look: Look) -> Line:
     text = look.plain(control.text or "")
     return (
         (f"{face.glyph} ", face.role),
-        (pad(str(control.verb), 8), "text"),
+        (pad(look.clip(look.plain(control.verb), 7), 8), "text"),
         (f"{short_id(control.id)}  ", "muted"),
         (pad(face.word, 15), face.role),
         (look.clip(text, max(0, width - 36)), "text"),
