@@ -351,6 +351,26 @@ def test_a_spawn_without_a_parent_passes() -> None:
     assert not predict(state_of({"a": "completed"}, [below, SPAWN])).refused
 
 
+def test_a_circle_is_refused_after_everything_else() -> None:
+    """lionagi builds the graph and then stops with an error."""
+    itself = {**SPAWN, "parent_id": "n1"}
+    [reason] = predict(state_of({"a": "completed"}, [itself])).reasons
+    assert reason.code == "checkpoint_refused"
+    assert reason.text.endswith("in a circle: spawn-1 -> spawn-1")
+    plan = [{**PLAN[0], "dep_indices": [0]}, *PLAN[1:]]
+    failed = state_of({"c": "failed"}, plan=plan)
+    assert [one.code for one in predict(failed).reasons] == [
+        "failed_entries",
+        "checkpoint_refused",
+    ]
+    long = [
+        {**SPAWN, "node_id": f"n{at}", "parent_id": f"n{at + 1}"} for at in range(5000)
+    ]
+    assert [one.code for one in predict(state_of({}, long)).reasons] == [
+        "spawn_check_6"
+    ]
+
+
 def test_children_of_a_spawn_that_runs_again_are_dropped() -> None:
     failed = {**SPAWN, "status": "failed"}
     below = {**SPAWN, "node_id": "n2", "spawn_id": "spawn-2", "parent_id": "n1"}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from heaveto.resume import (
@@ -94,6 +95,7 @@ def predict_lionagi(case: LionagiCase) -> ResumePlan:
         *_check_plan(plan),
         *(() if case.retry_failed else failed),
         *map(_lionagis_words, refusals),
+        *_check_circle(case, plan, kept),
     )
     nodes = (
         *_planned(case, plan, ops),
@@ -201,6 +203,28 @@ def _plan_faults(entry: Entry, size: int) -> list[str]:
     if places is None or not all(0 <= place < size for place in places):
         faults.append("depends on an entry that is not there")
     return faults
+
+
+def _check_circle(
+    case: LionagiCase, plan: Sequence[Entry], spawned: Sequence[Entry]
+) -> tuple[ResumeReason, ...]:
+    """Tell what stands in a circle: lionagi builds it all and then stops at it."""
+    names = {place: str(entry.get("agent_id")) for place, entry in enumerate(plan)}
+    spawns = {node_id(one): one for one in spawned}
+    ids = {name: len(plan) + at for at, name in enumerate(spawns)}
+    names.update((ids[name], case.name(one)) for name, one in spawns.items())
+    heads = {place: _places(entry) or [] for place, entry in enumerate(plan)}
+    for name, one in spawns.items():
+        parent = one.get("parent_id")
+        head = ids.get(parent) if isinstance(parent, str) else None
+        heads[ids[name]] = [] if head is None else [head]
+    try:
+        TopologicalSorter(heads).prepare()
+    except CycleError as error:
+        found = " -> ".join(names.get(one, str(one)) for one in error.args[1])
+        text = f"these depend on one another in a circle: {found}"
+        return (ResumeReason(code="checkpoint_refused", node=None, text=text),)
+    return ()
 
 
 def _lionagis_words(reason: ResumeReason) -> ResumeReason:

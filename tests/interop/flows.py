@@ -427,3 +427,144 @@ def test_time_limit_leaves_no_open_lane(world: Callable[[Model], World]) -> None
     code, plan = here.heaveto("resume", run["run_id"], "--dry-run")
     assert code == 0
     assert float(plan["effective_config"]["timeout"]) == 15.0
+
+
+# --- predictions on checkpoints of every form
+
+
+def _each(**members: object) -> Callable[[Any], None]:
+    def change(state: Any) -> None:
+        for entry in state["spawned"]:
+            entry.update(members)
+
+    return change
+
+
+def _without(name: str) -> Callable[[Any], None]:
+    def change(state: Any) -> None:
+        for entry in state["spawned"]:
+            del entry[name]
+
+    return change
+
+
+def _failed_spawn(**members: object) -> Callable[[Any], None]:
+    told = {"error": "it broke"}
+    return _each(parent_id=None, status="failed", response=told, **members)
+
+
+def _in_plan(**members: object) -> Callable[[Any], None]:
+    return lambda state: state["plan"][1].update(members)
+
+
+FORMS: dict[str, tuple[Callable[[Any], None], tuple[str, ...], str | None]] = {
+    "as it is": (lambda state: None, (), "spawn_check_6"),
+    "no plan": (lambda state: state.update(plan=[]), (), "empty_plan"),
+    "a failed one": (
+        lambda state: state["ops"]["researcher"].update(status="failed"),
+        (),
+        "failed_entries",
+    ),
+    "failed, not planned": (
+        lambda state: (
+            _each(parent_id=None)(state),
+            state["ops"].update(ghost={"status": "failed", "response": {}}),
+        ),
+        (),
+        None,
+    ),
+    "no operation": (_without("operation"), (), "spawn_check_1"),
+    "a word": (_each(status="cancelled"), (), "spawn_check_2"),
+    "pending": (_each(status="pending", response=None), (), "spawn_check_2"),
+    "no spawn id": (_each(spawn_id=None), (), "spawn_check_3"),
+    "no parent": (_each(parent_id=None), (), None),
+    "its own parent": (
+        lambda state: [
+            entry.update(parent_id=entry["node_id"]) for entry in state["spawned"]
+        ],
+        (),
+        "checkpoint_refused",
+    ),
+    "a circle": (
+        lambda state: (_each(parent_id=None)(state), _in_plan(dep_indices=[1])(state)),
+        (),
+        "checkpoint_refused",
+    ),
+    "failed spawn": (_failed_spawn(), (), "failed_entries"),
+    "failed spawn again": (_failed_spawn(), ("--retry-failed",), None),
+    "class lost": (
+        _failed_spawn(assignee=None, spawn_id=None, emitter_workload="cli"),
+        ("--retry-failed",),
+        "spawn_check_4",
+    ),
+    "settings": (
+        _failed_spawn(
+            assignee=None, spawn_id=None, emitter_contains_user_settings=True
+        ),
+        ("--retry-failed",),
+        "spawn_check_5",
+    ),
+    "a member more": (_in_plan(node_id="x"), (), "checkpoint_refused"),
+    "place unknown": (_in_plan(dep_indices=[9]), (), "checkpoint_refused"),
+}
+"""What is done to a checkpoint, how it is resumed, and why that is refused if it is."""
+
+
+def test_predictions_on_checkpoints_of_every_form(
+    world: Callable[[Model], World],
+) -> None:
+    """What heaveto says of a resume is what lionagi does, and it runs nothing."""
+    spawn = {
+        "instruction": "STEP=extra Look closer.",
+        "assignee": "analyst",
+        "independent": False,
+        "reason": "it was not in the plan",
+    }
+    here = world(
+        Model(
+            Step("one", "researcher", spawns=spawn),
+            Step("two", "analyst", (1,)),
+            spawned=(Step("extra", "analyst"),),
+        )
+    )
+    flow = here.flow()
+    here.model.open("one", "extra")
+    here.model.wait_for("two")
+    session = here.first()
+    here.until(lambda: persisted(here.show(session), "spawn-1"))
+    kill(flow)
+    here.model.open("two")
+    run_id = here.show(session)["run_id"]
+    path = here.lionagi / "runs" / run_id / "checkpoint.json"
+    whole = path.read_text()
+    wrong = {}
+    for name, (change, flags, wanted) in FORMS.items():
+        state = json.loads(whole)
+        change(state)
+        path.write_text(json.dumps(state))
+        code, plan = here.heaveto("resume", run_id, "--dry-run", *flags)
+        told = plan["reasons"][0]["code"] if plan["reasons"] else None
+        counts = {name: len(step.asked) for name, step in here.model.steps.items()}
+        done = here.li("o", "flow", "--resume", run_id, *flags)
+        ran = {
+            name
+            for name, step in here.model.steps.items()
+            if len(step.asked) > counts[name]
+        }
+        if (told, code) != (wanted, 0 if wanted is None else 1):
+            wrong[name] = f"predicted {plan['reasons']}"
+        elif (wanted is None) != (done.returncode == 0):
+            wrong[name] = f"lionagi: {done.returncode} {done.stderr[-300:]}"
+        elif wanted is not None and ran:
+            wrong[name] = f"lionagi ran {ran}"
+        elif wanted is None:
+            steps = {"researcher": "one", "analyst": "two", "spawn-1": "extra"}
+            verdicts_ = verdicts(plan)
+            expected = {
+                steps[one]
+                for one, verdict in verdicts_.items()
+                if verdict in ("run", "retry")
+            }
+            if ran != expected:
+                wrong[name] = f"lionagi ran {ran}, told {verdicts_}"
+    assert not wrong

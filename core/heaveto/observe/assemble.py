@@ -197,8 +197,8 @@ def counted(facts: Facts, nodes: dict[str, int], *, whole: bool = True) -> RunSu
     controls = control_views(
         facts.controls,
         facts.saved,
-        over=True,
-        alive=False,
+        over=conclusion.over,
+        alive=facts.alive,
         now=facts.now,
         rendered={},
     )

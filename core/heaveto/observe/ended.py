@@ -59,6 +59,12 @@ _ENDS = {
     SignalKind.CANCELLED: OperationStatus.CANCELLED.value,
 }
 
+_OPEN = {
+    OperationStatus.LOST.value: OperationStatus.RUNNING.value,
+    OperationStatus.UNSTARTED.value: OperationStatus.WAITING.value,
+}
+"""What has no end in a run of which nobody knows whether it is over."""
+
 
 class EndedRuns:
     """Summaries of runs that are over, as many as can be told from counts."""
@@ -99,7 +105,7 @@ class EndedRuns:
         self._elsewhere = replace(self._there, has_dir=False)
 
     def summaries(
-        self, keys: list[str], relations: Relations, dead: Mapping[str, Liveness]
+        self, keys: list[str], relations: Relations, still: Mapping[str, Liveness]
     ) -> Iterator[tuple[str, RunSummary | None, UnitIdentity]]:
         """Yield each run with its summary and its checkpoint's files.
 
@@ -110,7 +116,8 @@ class EndedRuns:
         Args:
             keys: Of the roster's rows, in the order in which the time is spent.
             relations: Who continues whom.
-            dead: Those whose row says that they run, and whose process is gone.
+            still: Those whose row says that they run, and whose process is gone, or
+                cannot be looked at while nothing is heard of it.
         """
         if len(keys) <= _SOME:
             yield from ((key, None, _NO_FILES) for key in keys)
@@ -118,10 +125,10 @@ class EndedRuns:
         self._until -= _TOLD_S * len(keys)
         counts = self._counts(keys)
         # What is out of the ordinary has the first claim on the time.
-        keys = sorted(keys, key=lambda key: key not in dead and self._is_usual(key))
+        keys = sorted(keys, key=lambda key: key not in still and self._is_usual(key))
         for key in keys:
             nodes, whole = self._nodes(key, counts)
-            process = dead.get(key)
+            process = still.get(key)
             if whole and process is None and self._is_plain(key, relations):
                 saved = self._saved(self._roster.rows[key])
                 files = _NO_FILES if saved is None else saved.files
@@ -130,6 +137,8 @@ class EndedRuns:
                 yield key, None, _NO_FILES
             else:
                 process = process or _ENDED
+                if process.alive is None:
+                    nodes = {_OPEN.get(word, word): nodes[word] for word in nodes}
                 told = self._summary(key, unread(), nodes, relations, process)
                 yield key, told, _NO_FILES
 

@@ -5,7 +5,8 @@ each run by itself (:class:`~heaveto.observe.follow.Followed`), and looked at ea
 What is over is read once: from its row, one count of all signals and the seal of its
 checkpoint where that suffices (:mod:`~heaveto.observe.ended`), else whole; then again
 when its row, its controls or its files differ, which are compared in turns. A run whose
-row says that it runs, and whose process is gone, is over as well.
+row says that it runs, and whose process is gone, is over as well; one whose process
+cannot be looked at, and of which nothing was heard for long, is treated alike.
 
 An unreadable database does not empty the list: what was read last stays, with the
 moment of that reading, and :meth:`NativeSource.health` says what is wrong.
@@ -24,8 +25,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from heaveto.errors import StateDBError
 from heaveto.liveness import MACHINE, judge
-from heaveto.model import TERMINAL_RUN
-from heaveto.observe.derive import stored_status
+from heaveto.model import TERMINAL_RUN, RunState
+from heaveto.observe.derive import SILENT_AFTER_S, stored_status
 from heaveto.observe.ended import EndedRuns
 from heaveto.observe.follow import Followed, run_dir_of
 from heaveto.observe.relations import Relations
@@ -165,18 +166,18 @@ class NativeSource:
         self._relations.read(roster.rows)
         changed = self._let_go()
         over: list[str] = []
-        dead: dict[str, Liveness] = {}
+        still: dict[str, Liveness] = {}
         for key in self._due():
             row = roster.rows[key]
             if not self._goes_on(key, row):
                 over.append(key)
-            elif (process := self._death(key, row)) is not None:
+            elif (process := self._stillness(key, row)) is not None:
                 over.append(key)
-                dead[key] = process
+                still[key] = process
             else:
                 changed |= self._list_live(key, touched)
         if over:
-            changed |= self._list_over(over, dead, began)
+            changed |= self._list_over(over, still, began)
         self._forget()
         return frozenset(changed)
 
@@ -245,9 +246,7 @@ class NativeSource:
     def _may_move(self, key: str) -> bool:
         """Tell whether something of a run may go on, as it was seen last."""
         listed = self._listed.get(key)
-        return listed is not None and not (
-            listed.summary.status in TERMINAL_RUN or listed.summary.alive is False
-        )
+        return listed is not None and listed.summary.alive is True
 
     # --- the list
 
@@ -285,10 +284,12 @@ class NativeSource:
             self._cooling[key] = now + _COOLING_S
         return now < self._cooling.get(key, 0.0)
 
-    def _death(self, key: str, row: SessionRow) -> Liveness | None:
+    def _stillness(self, key: str, row: SessionRow) -> Liveness | None:
         """Return why nothing of an unended run goes on; None when something may.
 
-        A run that is followed is told by its follower, which sees its last words.
+        Its process is gone, or cannot be looked at from here and its row has long been
+        silent. A run that is followed is told by its follower, which sees its last
+        words.
         """
         if key in self._followed or key != row.id:
             return None
@@ -296,7 +297,13 @@ class NativeSource:
         if self.home.source == "heaveto" and (run := run_dir_of(self.home, row)):
             lock = run.lock
         process = judge(row.node_metadata, lock=lock, machine=self._machine)
-        return process if process.alive is False else None
+        silent = process.alive is None and self._is_silent(row)
+        return process if process.alive is False or silent else None
+
+    def _is_silent(self, row: SessionRow) -> bool:
+        signs = (row.updated_at, row.last_message_at, row.started_at, row.created_at)
+        newest = max((sign for sign in signs if sign is not None), default=0.0)
+        return self._clock() - newest >= SILENT_AFTER_S
 
     def _list_live(self, key: str, touched: Collection[str] | None) -> set[str]:
         """Look at a run that is followed; return its key if it is shown otherwise."""
@@ -326,7 +333,7 @@ class NativeSource:
         return self._put(key, summary, revision=followed.revision, changed=revised)
 
     def _list_over(
-        self, keys: list[str], dead: Mapping[str, Liveness], began: float
+        self, keys: list[str], still: Mapping[str, Liveness], began: float
     ) -> set[str]:
         """Look at runs of which nothing goes on."""
         changed: set[str] = set()
@@ -338,7 +345,7 @@ class NativeSource:
             began=began,
             budget=_BUDGET_S if self._listed else _FIRST_S,
         )
-        for key, told, files in runs.summaries(keys, self._relations, dead):
+        for key, told, files in runs.summaries(keys, self._relations, still):
             summary = told
             if summary is None:
                 row = self._roster.rows[key]
@@ -362,6 +369,7 @@ class NativeSource:
             listed is not None
             and not _is_unread(listed.summary)
             and key not in self._roster.changed
+            and key not in self._roster.signalled
         )
 
     def _affordable(self, keys: list[str]) -> list[str]:
@@ -436,7 +444,9 @@ class NativeSource:
             self._live.add(key)
             return
         self._live.discard(key)
-        doubtful = not ended and summary.alive is None
+        doubtful = (
+            not ended and summary.alive is None and summary.state != RunState.UNKNOWN
+        )
         (self._doubtful if doubtful else self._rotation).add(key)
         (self._rotation if doubtful else self._doubtful).remove(key)
 
