@@ -430,6 +430,15 @@ def test_texts_that_join_to_the_same_are_told_apart(data: st.DataObject) -> None
         frozen = after
 
 
+def test_a_wide_container_of_one_kind_follows_one_of_the_other() -> None:
+    texts, members = [f"t{n}" for n in range(100)], {f"k{n}": n for n in range(100)}
+    emptied = freeze([], freeze(texts))
+    for value in (texts, members, texts[:40], [], {}, [members] * 70, "x"):
+        for before in (texts, members, [], {}, [1] * 100, None):
+            assert thaw(freeze(value, freeze(before))) == value
+        assert thaw(freeze(value, emptied)) == value
+
+
 def test_texts_of_a_growing_list_are_compared_by_what_they_say() -> None:
     live: list[Any] = [f"entry {n}" for n in range(1500)]
     frozen = freeze(live)

@@ -193,7 +193,7 @@ class _Capture:
             if end > count or not chunk.says(live[at:end]):
                 break
             at, known = end, known + 1
-        if known == len(chunks) and type(old) is Wide:
+        if chunks and known == len(chunks) and type(old) is Wide:
             if at == count:
                 return old
             more = count - at
