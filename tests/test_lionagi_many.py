@@ -102,8 +102,9 @@ def test_a_word_of_a_run_that_was_silent_is_heard(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(home.state_db)) as db, db:
         db.execute(
             "INSERT INTO session_signals (id, session_id, seq, kind, op_id, ts,"
-            " payload) SELECT 'new', session_id, seq + 1, 'NodeStarted', 'later', 1795989999.0,"
-            ' \'{"op_id": "later", "name": "later"}\' FROM session_signals'
+            " payload) SELECT 'new', session_id, seq + 1, 'NodeStarted', 'later',"
+            ' 1795989999.0, \'{"op_id": "later", "name": "later"}\''
+            " FROM session_signals"
             " WHERE session_id = 's-7' ORDER BY seq DESC LIMIT 1"
         )
     changed = source.refresh()

@@ -167,8 +167,14 @@ class NativeSource:
         changed = self._let_go()
         over: list[str] = []
         still: dict[str, Liveness] = {}
+        waiting = 0
         for key in self._due():
             row = roster.rows[key]
+            if self._waits(key):
+                # Thousands that are left for later are not gone through at each look.
+                waiting += 1
+                if waiting > _CAUGHT_UP:
+                    continue
             if not self._goes_on(key, row):
                 over.append(key)
             elif (process := self._stillness(key, row)) is not None:
@@ -337,7 +343,7 @@ class NativeSource:
     ) -> set[str]:
         """Look at runs of which nothing goes on."""
         changed: set[str] = set()
-        keys = self._affordable([key for key in keys if self._differs(key)])
+        keys = [key for key in keys if self._differs(key)]
         runs = EndedRuns(
             self._roster,
             clock=self._clock,
@@ -372,21 +378,15 @@ class NativeSource:
             and key not in self._roster.signalled
         )
 
-    def _affordable(self, keys: list[str]) -> list[str]:
-        """Return what is new or differs, and some of what was not read yet.
-
-        Thousands of checkpoints that were left for later are not gone through anew at
-        each look.
-        """
-        later, now = [], []
-        for key in keys:
-            listed = self._listed.get(key)
-            waits = listed is not None and _is_unread(listed.summary)
-            if waits and key not in self._roster.changed:
-                later.append(key)
-            else:
-                now.append(key)
-        return now + later[:_CAUGHT_UP]
+    def _waits(self, key: str) -> bool:
+        """Tell whether a run was left for later, and nothing new is known of it."""
+        listed = self._listed.get(key)
+        return (
+            listed is not None
+            and _is_unread(listed.summary)
+            and key not in self._roster.changed
+            and key not in self._roster.signalled
+        )
 
     def _differs(self, key: str) -> bool:
         """Tell whether an ended run's row, controls or files are not as before.
