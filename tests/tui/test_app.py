@@ -129,6 +129,23 @@ async def test_n_goes_round_what_needs_somebody() -> None:
         assert at.word == "Nothing needs you."
 
 
+@pytest.mark.parametrize("key", ["p", "x", "m"])
+async def test_a_question_is_about_its_run_when_that_goes_away(key: str) -> None:
+    source = Scripted([rollback(), world()[4]])
+    async with console(source=source) as at:
+        await at.press("slash", *"release", "enter", "escape")
+        assert "release-notes" in at.row("\u258c")
+        await at.press(key)
+        shown = at.on_top
+        source.drop("3df14667-0000-4000-8000-000000000000")
+        await at.until("this run is not in the list any more")
+        await at.type("3df1")
+        await at.press("enter", "enter")
+        assert at.on_top == shown
+        await at.press("escape")
+        assert at.app.is_running
+
+
 async def test_find_as_you_type_in_every_list() -> None:
     async with console() as at:
         await at.press("slash")

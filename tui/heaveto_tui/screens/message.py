@@ -15,7 +15,6 @@ from textual.containers import Vertical
 from textual.widgets import TextArea
 
 from heaveto.text import plain_lines, short_id
-from heaveto_tui.availability import why_off
 from heaveto_tui.effects import message_effect
 from heaveto_tui.lines import EMPTY, Line, fit, pad
 from heaveto_tui.presentation import control_face, is_over
@@ -145,8 +144,7 @@ class Composer(Overlay):
 
     def off(self) -> str | None:
         """Return why it cannot be sent any more."""
-        situation = self._place.situation()
-        return why_off("ctl.message", situation)
+        return self._place.why_off_for("ctl.message", self._run)
 
     # --- drawing
 

@@ -7,6 +7,7 @@ key was pressed, and once a second while a clock in view goes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from textual.keys import _character_to_key
@@ -18,6 +19,7 @@ from heaveto_tui.lines import EMPTY, Line, fit
 from heaveto_tui.widgets.bars import HeadFacts, head_line, key_line
 from heaveto_tui.widgets.field import Field
 from heaveto_tui.widgets.lineview import Bar, LineView, Row
+from heaveto_tui.widgets.run_table import run_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -263,6 +265,22 @@ class Place(Screen[None], inherit_bindings=False):
             live_output=self.live_output(),
             now=now,
         )
+
+    def why_off_for(self, name: str, run: RunSummary) -> str | None:
+        """Return why an action does not work on a run that need not be the current one.
+
+        What is asked about a run holds for it alone, also when it goes out of the list.
+        """
+        store = self.console.store
+        known = store.run(run_key(run))
+        if known is None:
+            return "Not sent: this run is not in the list any more."
+        at = self.situation()
+        if at.run is not known:
+            age = store.data_age(at.now, known.home) or 0.0
+            heir, detail = store.successor(known), store.detail(known)
+            at = replace(at, run=known, detail=detail, successor=heir, data_age=age)
+        return why_off(name, at)
 
     def problems(self) -> int:
         """Return how many things need somebody, seen from here."""

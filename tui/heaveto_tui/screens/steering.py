@@ -13,7 +13,6 @@ from heaveto.model import Verb
 from heaveto.text import short_id
 from heaveto_tui import effects
 from heaveto_tui.actions import twin
-from heaveto_tui.availability import why_off
 from heaveto_tui.lines import EMPTY, Line
 from heaveto_tui.screens.dialogs import Choice, Question, Typed
 from heaveto_tui.screens.message import Composer
@@ -43,8 +42,8 @@ def _same_as(place: Place, name: str, run: RunSummary, **words: str) -> str:
     return "" if line is None else f"Same as:  {line}"
 
 
-def _off(place: Place, name: str) -> Callable[[], str | None]:
-    return lambda: why_off(name, place.situation())
+def _off(place: Place, name: str, run: RunSummary) -> Callable[[], str | None]:
+    return lambda: place.why_off_for(name, run)
 
 
 def _body(
@@ -88,7 +87,7 @@ def _pause(place: Place, run: RunSummary) -> None:
             ),
             _same_as(place, "ctl.pause", run),
         ),
-        off=_off(place, "ctl.pause"),
+        off=_off(place, "ctl.pause", run),
     )
     _ask(place, question, lambda: _send(place, "ctl.pause", run, Verb.PAUSE))
 
@@ -105,7 +104,7 @@ def _resume(place: Place, run: RunSummary) -> None:
             lambda detail: effects.resume_effect(detail, console.painter.look),
             _same_as(place, "ctl.resume", run),
         ),
-        off=_off(place, "ctl.resume"),
+        off=_off(place, "ctl.resume", run),
     )
     _ask(place, question, lambda: _send(place, "ctl.resume", run, Verb.RESUME))
 
@@ -117,7 +116,7 @@ def _stop(place: Place, run: RunSummary) -> None:
         yes="stop it",
         body=_stop_body(place, run),
         expected=short_id(run.session_id),
-        off=_off(place, "ctl.stop"),
+        off=_off(place, "ctl.stop", run),
     )
     _ask(place, question, lambda: _send(place, "ctl.stop", run, Verb.STOP))
 
@@ -184,7 +183,7 @@ def _end_now(place: Place, run: RunSummary) -> None:
         yes="end its process",
         body=build,
         expected=short_id(run.session_id),
-        off=_off(place, "run.end_now"),
+        off=_off(place, "run.end_now", run),
     )
     _ask(place, question, lambda: console.feed.end_now(run))
 
@@ -208,7 +207,7 @@ def _close(place: Place, run: RunSummary) -> None:
         yes="close it",
         no="leave it",
         body=_body(place, run, say, _same_as(place, "run.close", run)),
-        off=_off(place, "run.close"),
+        off=_off(place, "run.close", run),
     )
     words = ["--home", run.home, "close", run.session_id or run.run_id]
     _ask(place, question, lambda: console.feed.command("run.close", run, words))
@@ -264,7 +263,7 @@ def _again(place: Place, run: RunSummary) -> None:
         title=f"Send again to {_who(successor, place)}",
         yes="send it again",
         body=_again_body(place, successor, control),
-        off=_off(place, "ctl.again"),
+        off=_off(place, "ctl.again", run),
     )
     _ask(
         place,
