@@ -86,7 +86,7 @@ def _meant(shadow: Shadow) -> list[Look]:
             if char:
                 written.forget()
                 code = written.to(style).removeprefix("\x1b[").removesuffix("m")
-                found.append(_shown(char, repen(PLAIN, code)))
+                found.append(_shown(char[0], repen(PLAIN, code)))
     return found
 
 

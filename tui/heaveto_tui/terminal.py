@@ -252,20 +252,35 @@ def cells(segments: Sequence[Segment]) -> list[Cell]:
             blank = (" ", _of_blank(style))
             found.extend([blank if char == " " else (char, style) for char in text])
             continue
-        for char in text:
-            if char == " ":
-                found.append((char, _of_blank(style)))
-                continue
-            width = cell_len(char)
-            if width == 0:
-                if found:
-                    last = -2 if found[-1] is _WIDE and len(found) > 1 else -1
-                    found[last] = (found[last][0] + char, found[last][1])
-                continue
-            found.append((char, style))
-            if width == 2:
-                found.append(_WIDE)
+        joined, parts = _split(text)
+        if joined and found:
+            last = -2 if found[-1] is _WIDE and len(found) > 1 else -1
+            found[last] = (found[last][0] + joined, found[last][1])
+        blank = (" ", _of_blank(style))
+        for part in parts:
+            if part == " ":
+                found.append(blank)
+            else:
+                found.append((part, style) if part else _WIDE)
     return found
+
+
+@lru_cache(4096)
+def _split(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return text as what goes into each cell, an empty text after a wide character.
+
+    What has no width and stands first comes before them: it joins the cell before.
+    """
+    joined, parts = "", list[str]()
+    for char in text:
+        width = cell_len(char)
+        if width == 0 and not parts:
+            joined += char
+        elif width == 0:
+            parts[-1 if parts[-1] else -2] += char
+        else:
+            parts.extend((char, "") if width == 2 else (char,))
+    return joined, tuple(parts)
 
 
 def _changed(shown: list[Cell], new: list[Cell]) -> Iterable[tuple[int, int]]:
