@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.consoles import Driven, console
-from harness.worlds import HOME, cache_review, control, dead, detail, operation, summary
+from harness.worlds import (
+    HOME,
+    NOW,
+    cache_review,
+    control,
+    dead,
+    detail,
+    operation,
+    summary,
+)
 from heaveto.model import OperationStatus as Op
 from heaveto.model import RunState
 from heaveto.observe.snapshot import (
@@ -27,6 +36,7 @@ from heaveto.observe.snapshot import (
 from heaveto.text import cell_width, plain
 from heaveto_tui.lines import Look
 from heaveto_tui.theme import PALETTES, Painter
+from heaveto_tui.wording import reason_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,3 +165,9 @@ def test_what_was_not_made_inert_is_made_so_where_it_is_drawn(ascii_only: bool) 
     assert strip.text.isascii() is ascii_only
     segment = painter.segment("\x1b", "bad")
     assert segment.text == "\\x1b"
+
+
+def test_a_name_without_end_leaves_room_for_what_happened() -> None:
+    broken = operation("y" * 10_000, Op.FAILED, started=9, error_text="disk full")
+    run = detail(summary("0badcafe", "long", RunState.FAILED), [broken])
+    assert "failed: disk full" in reason_sentence(run.run, run, NOW)[:100]

@@ -44,6 +44,10 @@ __all__ = [
 ]
 
 
+_NAME = 64
+"""Characters of a name in a sentence: behind it stands what happened."""
+
+
 def list_when(run: RunSummary, now: float) -> str:
     """Return the time column of the list: how long it runs, or since when it ended."""
     if is_live(run):
@@ -160,7 +164,8 @@ def _failure(
     """Name the failed operation, its error, and what it meant for the others."""
     assert detail is not None
     first = failed[0]
-    sentence = f"{first.name} failed: {failure_words(first)}"
+    name = first.name if len(first.name) <= _NAME else f"{first.name[:_NAME]}\u2026"
+    sentence = f"{name} failed: {failure_words(first)}"
     if len(failed) > 1:
         sentence = f"{sentence} (and {len(failed) - 1} more)"
     stale = sum(1 for each in detail.operations if each.stale)
