@@ -330,8 +330,9 @@ def test_no_color_that_is_empty_asks_for_nothing(ended: Path) -> None:
         with console(ended, env=env) as program:
             program.until("done")
             program.settle()
-            shown.append(set(program.screen.colours))
+            shown.append({pen for row in program.screen.pens for pen in row})
     assert shown[0] == shown[1]
+    assert len(shown[0]) > 3
 
 
 def test_an_ended_home_costs_nothing(ended: Path) -> None:

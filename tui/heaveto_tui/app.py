@@ -59,6 +59,8 @@ __all__ = ["PERFORM", "HeavetoApp", "run_console"]
 FRAME_S = 0.1
 """Seconds between two drawings: 10 Hz."""
 TICK_S = 1.0
+SLOW_TICKS = 5
+"""Every so many ticks the ages of what goes on without a running row are told anew."""
 SETTLE_S = 0.5
 """Seconds after the last size; until then a terminal may move its lines about."""
 
@@ -120,6 +122,7 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self._cursor_at = Offset()
         self._cursor_used = False
         self._stale = False
+        self._ticks = 0
         self._pending: Answer | None = None
         self._reader: asyncio.Task[None] | None = None
         self._key_at, self._key_gap = 0.0, 0.0
@@ -376,10 +379,16 @@ class HeavetoApp(App[int], inherit_bindings=False):
             stack[-1].refresh()  # what lies below shows through
 
     def _tick(self) -> None:
-        """Move the clocks of running rows in view."""
+        """Move the clocks of what goes on: of running rows, and of the first rows."""
         place = self.place
-        if self.settings.motion and place is not None and place.ticks():
+        if place is None or not self.settings.motion:
+            return
+        self._ticks += 1
+        if place.ticks():
             place.tick()
+            place.draw_head()
+        elif self._ticks % SLOW_TICKS == 0 and self.store.going_on:
+            self.soon()
 
     @property
     def place(self) -> Place | None:

@@ -171,6 +171,11 @@ class Store:
             for seat in self._runs.values()
         )
 
+    @property
+    def going_on(self) -> bool:
+        """Tell whether some run is live."""
+        return any(seat.live for seat in self._runs.values())
+
     def grow_older(self, now: float) -> bool:
         """Rank held runs anew: a pause that lasts needs somebody.
 

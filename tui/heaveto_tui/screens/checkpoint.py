@@ -13,7 +13,6 @@ from heaveto_tui.lines import EMPTY
 from heaveto_tui.screens.place import Place, Rule
 from heaveto_tui.state import home_option
 from heaveto_tui.unit_feed import UnitFeed
-from heaveto_tui.widgets.bars import run_line, run_name
 from heaveto_tui.widgets.detail import wrapped
 from heaveto_tui.widgets.lineview import Bar, ListView, TextView
 from heaveto_tui.widgets.run_table import run_key
@@ -163,26 +162,14 @@ class CheckpointScreen(Place):
 
     def place_title(self) -> Line:
         """Return whose checkpoint this is."""
-        words = run_name(self.run, self.console.painter.look)
-        return (("Checkpoint ", "text"), (words, "text+bold"))
+        return self.run_title("Checkpoint")
 
     def head(self) -> list[Line]:
         """Return the run's state, and its checkpoint in short."""
         run = self.run
         if run is None:
             return [EMPTY]
-        look, width = self.console.painter.look, self.size.width
-        now = self.console.settings.now()
-        return [
-            run_line(
-                run,
-                self.detail,
-                width=width,
-                now=now,
-                look=look,
-                checked_at=self.console.store.checked_at(run),
-            )
-        ]
+        return [self.run_row(run)]
 
     def draw_body(self) -> None:
         """Build the page in view."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 from heaveto_tui.actions import CONTROLS
 from heaveto_tui.lines import EMPTY
 from heaveto_tui.screens.place import Place, Rule
-from heaveto_tui.widgets.bars import run_line, run_name
 from heaveto_tui.widgets.ledger import (
     control_detail,
     draw_control,
@@ -62,27 +61,15 @@ class ControlsScreen(Place):
 
     def place_title(self) -> Line:
         """Return whose ledger this is."""
-        words = run_name(self.run, self.console.painter.look)
-        return (("Controls ", "text"), (words, "text+bold"))
+        return self.run_title("Controls")
 
     def head(self) -> list[Line]:
         """Return the run's state and the headings."""
         run = self.run
         if run is None:
             return [EMPTY]
-        look, width = self.console.painter.look, self.size.width
-        now = self.console.settings.now()
-        return [
-            run_line(
-                run,
-                self.detail,
-                width=width,
-                now=now,
-                look=look,
-                checked_at=self.console.store.checked_at(run),
-            ),
-            ledger_title(self.ledger.size.width or width),
-        ]
+        columns = self.ledger.size.width or self.size.width
+        return [self.run_row(run), ledger_title(columns)]
 
     def draw_body(self) -> None:
         """Build ledger and detail."""

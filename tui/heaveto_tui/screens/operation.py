@@ -13,7 +13,6 @@ from heaveto.text import plain_lines
 from heaveto_tui.actions import OPERATION
 from heaveto_tui.lines import CRUMB, EMPTY
 from heaveto_tui.screens.place import Place
-from heaveto_tui.widgets.bars import run_line, run_name
 from heaveto_tui.widgets.detail import Growth, operation_detail
 from heaveto_tui.widgets.lineview import TextView
 
@@ -65,16 +64,14 @@ class OperationScreen(Place):
 
     def place_title(self) -> Line:
         """Return which run this is."""
-        words = run_name(self.run, self.console.painter.look)
-        return (("Run ", "text"), (words, "text+bold"))
+        return self.run_title("Run")
 
     def head(self) -> list[Line]:
         """Return the run's state and the path to the operation."""
         run, operation = self.run, self.operation()
         if run is None:
             return [EMPTY]
-        look, width = self.console.painter.look, self.size.width
-        now = self.console.settings.now()
+        look = self.console.painter.look
         name = look.plain(operation.name) if operation is not None else "?"
         more = ""
         if self.pane.follow and self.live_output():
@@ -82,14 +79,7 @@ class OperationScreen(Place):
         elif self.pane.unseen and self.live_output():
             more = f"  +{self.pane.unseen} new lines below, f follows"
         return [
-            run_line(
-                run,
-                self.detail,
-                width=width,
-                now=now,
-                look=look,
-                checked_at=self.console.store.checked_at(run),
-            ),
+            self.run_row(run),
             (
                 (f" outline {CRUMB} ", "muted"),
                 (name, "text+bold"),

@@ -16,7 +16,7 @@ from textual.screen import ModalScreen, Screen
 from heaveto_tui.actions import KEYSETS, actions_at
 from heaveto_tui.availability import Situation, why_off
 from heaveto_tui.lines import EMPTY, Line, fit
-from heaveto_tui.widgets.bars import HeadFacts, head_line, key_line
+from heaveto_tui.widgets.bars import HeadFacts, head_line, key_line, run_line, run_name
 from heaveto_tui.widgets.field import Field
 from heaveto_tui.widgets.lineview import Bar, LineView, Row
 from heaveto_tui.widgets.run_table import run_key
@@ -341,6 +341,23 @@ class Place(Screen[None], inherit_bindings=False):
         """Return the rows under the first one."""
         return []
 
+    def run_title(self, place: str) -> Line:
+        """Return the title of a place that is about the current run."""
+        words = run_name(self.run, self.console.painter.look)
+        return ((f"{place} ", "text"), (words, "text+bold"))
+
+    def run_row(self, run: RunSummary) -> Line:
+        """Return the row of a run's state and of its checkpoint."""
+        console = self.console
+        return run_line(
+            run,
+            self.detail,
+            width=self.size.width,
+            now=console.settings.now(),
+            look=console.painter.look,
+            checked_at=console.store.checked_at(run),
+        )
+
     def draw_body(self) -> None:
         """Build the panes of this place."""
 
@@ -357,10 +374,14 @@ class Place(Screen[None], inherit_bindings=False):
             return
         if too_small(self.app.size):
             return  # what stands on top then says so
-        width = self.size.width
         self.draw_body()
-        self._head_bar.set_lines([self._first_row(width), *self.head()])
-        self._foot_bar.set_lines(self._foot(width))
+        self.draw_head()
+        self._foot_bar.set_lines(self._foot(self.size.width))
+
+    def draw_head(self) -> None:
+        """Draw the rows that tell when and how fresh."""
+        rows = [self._first_row(self.size.width), *self.head()]
+        self._head_bar.set_lines(rows)
 
     def _first_row(self, width: int) -> Line:
         console = self.console

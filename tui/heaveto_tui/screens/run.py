@@ -21,7 +21,6 @@ from heaveto_tui.outline import (
 )
 from heaveto_tui.screens.flow import FlowPlace
 from heaveto_tui.screens.place import Rule
-from heaveto_tui.widgets.bars import run_line, run_name
 from heaveto_tui.widgets.detail import Growth, operation_detail
 from heaveto_tui.widgets.lineview import Bar, Column, ListView, Row, TextView
 from heaveto_tui.widgets.outline_pane import (
@@ -89,8 +88,7 @@ class RunScreen(FlowPlace):
 
     def place_title(self) -> Line:
         """Return which run this is."""
-        words = run_name(self.run, self.console.painter.look)
-        return (("Run ", "text"), (words, "text+bold"))
+        return self.run_title("Run")
 
     def head(self) -> list[Line]:
         """Return state and checkpoint, and warnings."""
@@ -98,17 +96,7 @@ class RunScreen(FlowPlace):
         if run is None:
             return [EMPTY]
         look, width = self.console.painter.look, self.size.width
-        now = self.console.settings.now()
-        lines = [
-            run_line(
-                run,
-                self.detail,
-                width=width,
-                now=now,
-                look=look,
-                checked_at=self.console.store.checked_at(run),
-            )
-        ]
+        lines = [self.run_row(run)]
         lines.extend(
             (
                 (" ! ", "hold"),

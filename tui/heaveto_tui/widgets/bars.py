@@ -64,7 +64,10 @@ def home_words(homes: Sequence[str], look: Look, width: int, user: str = "") -> 
 def head_line(
     title: Line, facts: HeadFacts, *, width: int, look: Look, clock: Clock, user: str
 ) -> Line:
-    """Return the first row: place and object, home, data age, needs, clock."""
+    """Return the first row: place and object, home, data age, needs, clock.
+
+    The clock tells when the row was written: where nothing goes on it stands.
+    """
     wide = width >= 120
     if facts.data_age is None:
         age = "no data yet" if facts.listed else "reading"
@@ -78,7 +81,7 @@ def head_line(
     right: Line = (
         (f"  {age} · ", "bad" if "STALE" in age else "muted"),
         (need, "text+bold" if facts.needs else "muted"),
-        (f" · {clock.now(facts.now)} ", "muted"),
+        (f" · {'as of' if wide else 'at'} {clock.now(facts.now)} ", "muted"),
     )
     home = f" · {home_words(facts.homes, look, 40 if wide else 18, user)}"
     marks = " read-only" if facts.read_only else ""
