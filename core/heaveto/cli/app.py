@@ -7,6 +7,7 @@ written to a log without the values it stumbled on and ends with status 70.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["VERBS", "main", "root"]
+
+_GARBAGE_AFTER = 50_000
+"""New objects after which garbage is looked for; the interpreter's own is 700."""
 
 VERBS: dict[str, tuple[str, str]] = {
     "watch": ("console:watch", "Open the console, at a run if one is named."),
@@ -169,6 +173,8 @@ def main(
         The exit code; see :mod:`heaveto.cli.exits`.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    # Verbs make much that stays until they end: look for garbage seldom.
+    gc.set_threshold(_GARBAGE_AFTER)
     output = Output(as_json="--json" in words)
     if sys.platform == "win32":
         output.note("heaveto: Windows is not supported; use it inside WSL2.")

@@ -270,7 +270,9 @@ def _count(value: object) -> int:
 
 def _json(value: object) -> object:
     """Return decoded JSON, or :class:`_Raw` with the text that is none."""
-    if value is None or _is_number(value):
+    if value is None or value == "null":  # as most rows have it
+        return None
+    if _is_number(value):
         return value
     text = _word(value)
     try:
