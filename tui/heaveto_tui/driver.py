@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import selectors
 import signal
 import sys
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InertParser", "Outlet", "PasteGuard", "TerminalDriver"]
 
-_RESET = "\x1b[0m"
+_RESET = "\x1b[?2026l\x1b[0m"
 _PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
 _SUBSTITUTE = "\x1a"
 """What a control character in a paste becomes: it is dropped where text is taken."""
@@ -45,37 +46,58 @@ _INERT = dict.fromkeys(set(range(0x20)) - {9, 10, 13}, _SUBSTITUTE)
 _POLL_S = 0.1
 _MORE_S = 0.01
 """Seconds without a byte after which a paste is taken as far as it came."""
+_SHORT = 256
+"""Bytes up to which something is no picture."""
+_LOOKS = 20
+"""So often is a terminal that takes nothing looked at, at the end."""
 _PASTE_MAX = 4 * 1024 * 1024
 
 
 class Outlet:
-    """A terminal to write to."""
+    """A terminal to write to, which never waits for one that takes nothing any more."""
 
     def __init__(self, descriptor: int, *, encoding: str = "utf-8") -> None:
-        """Write to a descriptor, which stays open."""
+        """Write to the terminal of a descriptor, which stays open and as it is."""
         self._descriptor = descriptor
+        self._own = _opened_anew(descriptor)
         self._encoding = encoding
         self._pending = bytearray()
         self.gone = False
         """Nobody takes what is written."""
+        self.ending = False
+        """Only what is short is still sent: no pictures, but what restores."""
 
     def write(self, text: str) -> int:
         """Keep text until the next flush."""
-        self._pending += text.encode(self._encoding, "replace")
+        if not (self.ending and len(text) > _SHORT):
+            self._pending += text.encode(self._encoding, "replace")
         return len(text)
 
     def flush(self) -> None:
         """Send what is kept, in one write where the terminal takes it."""
         data, self._pending = bytes(self._pending), bytearray()
-        while data and not self.gone:
+        picture = len(data) > _SHORT
+        looks = 0
+        while data and not self.gone and not (self.ending and picture):
             try:
-                sent = os.write(self._descriptor, data)
+                sent = os.write(self._own, data)
             except InterruptedError:
+                continue
+            except BlockingIOError:
+                self._wait()
+                looks += self.ending
+                self.gone = looks > _LOOKS
                 continue
             except OSError:
                 self.gone = True
                 return
-            data = data[sent:]
+            data, looks = data[sent:], 0
+
+    def _wait(self) -> None:
+        """Wait for room, for a moment."""
+        room = select.poll()
+        room.register(self._own, select.POLLOUT)
+        room.poll(_POLL_S * 1000)
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -84,6 +106,22 @@ class Outlet:
     def isatty(self) -> bool:
         """Tell whether it is a terminal."""
         return os.isatty(self._descriptor)
+
+
+def _opened_anew(descriptor: int) -> int:
+    """Return a terminal opened once more, for writing without waiting.
+
+    Not waiting is a property of the opening, which a descriptor shares with the shell.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+        own = os.open(os.ttyname(descriptor), flags)
+    except OSError:
+        return descriptor
+    if os.fstat(own).st_rdev == os.fstat(descriptor).st_rdev:
+        return own
+    os.close(own)
+    return descriptor
 
 
 class PasteGuard:
@@ -216,6 +254,7 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal, and follow its size from the loop."""
+        self.outlet.ending = False
         super().start_application_mode()  # type: ignore[no-untyped-call]
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, self.mind_size)
@@ -265,6 +304,7 @@ class TerminalDriver(LinuxDriver):
 
     def stop_application_mode(self) -> None:
         """Leave no colours behind, then restore what was found."""
+        self.outlet.ending = True
         with contextlib.suppress(AssertionError):
             self.write(_RESET)
         super().stop_application_mode()

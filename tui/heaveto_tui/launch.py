@@ -24,7 +24,7 @@ from heaveto.targets import resolve_target
 from heaveto.text import short_id
 from heaveto_tui.actions import KEYSETS, check_keymap
 from heaveto_tui.app import HeavetoApp
-from heaveto_tui.driver import TerminalDriver
+from heaveto_tui.driver import Outlet, TerminalDriver
 from heaveto_tui.lines import Look
 from heaveto_tui.state import Settings
 from heaveto_tui.theme import PALETTES
@@ -51,8 +51,12 @@ _EAST_ASIAN = ("zh", "ja", "ko")
 class LiveApp(HeavetoApp):
     """The console on a real terminal."""
 
+    outlet: Outlet | None = None
+
     def on_mount(self) -> None:
         """Take the signals; the base begins."""
+        if isinstance(self._driver, TerminalDriver):
+            self.outlet = self._driver.outlet
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._ended_by, number)
@@ -141,8 +145,10 @@ def _run(app: LiveApp) -> int:
                 signal.signal(number, signal.SIG_DFL)
     if not os.isatty(_STDOUT):
         _let_go()
-    with contextlib.suppress(OSError, ValueError):
-        _last_words(app)
+    words = _last_words(app)
+    if words is not None:
+        with contextlib.suppress(OSError, ValueError):
+            _say(words, app.outlet)
     return code
 
 
@@ -153,17 +159,26 @@ def _let_go() -> None:
     os.close(nowhere)
 
 
-def _last_words(app: LiveApp) -> None:
-    """Say what goes on without the console, once the screen is restored."""
+def _say(words: str, outlet: Outlet | None) -> None:
+    """Say something on standard error, and wait for no terminal that takes nothing."""
+    if outlet is not None and sys.stderr.isatty():
+        outlet.write(f"{words}\n")
+        outlet.flush()
+    else:
+        print(words, file=sys.stderr)  # noqa: T201 - the terminal is ours again
+
+
+def _last_words(app: LiveApp) -> str | None:
+    """Return what goes on without the console."""
     if app.defect is not None:
-        print(app.defect, file=sys.stderr)  # noqa: T201 - the terminal is ours again
-        return
+        return app.defect
     running = [run for run in app.store.runs() if is_live(run)]
     if running and not app.settings.demo:
         names = ", ".join(short_id(run.session_id or run.run_id) for run in running[:6])
         more = f" and {len(running) - 6} more" if len(running) > 6 else ""
         noun = "flow keeps" if len(running) == 1 else "flows keep"
-        print(f"{len(running)} {noun} running: {names}{more}", file=sys.stderr)  # noqa: T201
+        return f"{len(running)} {noun} running: {names}{more}"
+    return None
 
 
 def choose_look(ascii_only: bool, environ: Mapping[str, str]) -> Look:
