@@ -631,8 +631,8 @@ def test_a_newcomer_finds_pauses_tells_and_stops(folder: Path) -> None:
         short = next(
             line.split()[2] for line in program.screen.lines() if "Stop " in line
         )
-        for char in short[:4]:  # the confirmation, typed
-            program.drain(0.1)
+        for char in short[:4]:  # the confirmation, typed once it was read
+            program.drain(0.3)
             program.press(char)
         press(program, "\r")
         program.until(_is_cancelled, limit=60)

@@ -13,32 +13,27 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App
 from textual.binding import Binding
 from textual.events import Key
-from textual.geometry import Offset
 
 from heaveto.text import short_id
 from heaveto_tui.feed import Feed
 from heaveto_tui.lines import Look
+from heaveto_tui.painting import FRAME_S, CellApp
 from heaveto_tui.presentation import Clock
 from heaveto_tui.screens.place import PASTED_S, Overlay, Place, too_small
 from heaveto_tui.screens.runs import RunsScreen
 from heaveto_tui.screens.small import Small
 from heaveto_tui.state import Settings, Store
-from heaveto_tui.terminal import Shadow, every_piece, pieces_of
 from heaveto_tui.theme import PALETTES, Painter, theme_of
 from heaveto_tui.wording import delivery_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from rich.console import RenderableType
     from textual import events
     from textual.binding import BindingType
     from textual.geometry import Size
-    from textual.screen import Screen
-    from textual.timer import Timer
 
     from heaveto.cli.console import ConsoleOptions
     from heaveto.observe.snapshot import ControlView, RunDetail
@@ -51,21 +46,16 @@ if TYPE_CHECKING:
         RunsListed,
         TextRead,
     )
-    from heaveto_tui.terminal import Pieces
     from heaveto_tui.theme import Palette
 
 __all__ = ["PERFORM", "HeavetoApp", "run_console"]
 
-FRAME_S = 0.1
-"""Seconds between two drawings: 10 Hz."""
 TICK_S = 1.0
 SLOW_TICKS = 5
 """Every so many ticks the ages of what goes on without a running row are told anew."""
-SETTLE_S = 0.5
-"""Seconds after the last size; until then a terminal may move its lines about."""
 
 
-class HeavetoApp(App[int], inherit_bindings=False):
+class HeavetoApp(CellApp, inherit_bindings=False):
     """The console over the runs of some homes."""
 
     CSS_PATH = "app.tcss"
@@ -101,8 +91,8 @@ class HeavetoApp(App[int], inherit_bindings=False):
             settings: How it was started.
             driver_class: What draws; None is the terminal.
         """
-        super().__init__(driver_class=driver_class)
         chosen = palette or PALETTES["night"]
+        super().__init__(colours=chosen.name != "none", driver_class=driver_class)
         self.register_theme(theme_of(chosen))
         self.theme = f"heaveto-{chosen.name}"
         self.store = Store(homes, usual)
@@ -110,17 +100,11 @@ class HeavetoApp(App[int], inherit_bindings=False):
         self.painter = Painter(chosen, look or Look())
         self.clock = clock or Clock(None)
         self.feed = Feed(source, self.post_message)
-        system = None if chosen.name == "none" else self.console._color_system
-        self._shadow = Shadow(system)
         self.last_word = ""
         self._target = target
         self.places: dict[str, Place] = {}
         self._due = False
         self._drawn_at = float("-inf")
-        self._late = False
-        self._settling: Timer | None = None
-        self._cursor_at = Offset()
-        self._cursor_used = False
         self._stale = False
         self._ticks = 0
         self._pending: Answer | None = None
@@ -131,74 +115,11 @@ class HeavetoApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Install the places and start reading."""
-        self.app_resume_signal.subscribe(self, self._repaint)
         self.push_screen(self.place_named("runs"))
         self._mind_size(self.size)
         self._reader = asyncio.create_task(self.feed.run())
         self._reader.add_done_callback(self._reader_ended)
         self.set_interval(TICK_S, self._tick)
-
-    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Write only the cells that differ from what the terminal shows.
-
-        The drawing library repaints regions; see :mod:`heaveto_tui.terminal`.
-        """
-        if self.is_headless or self._batch_count:
-            super()._display(screen, renderable)
-            return
-        pieces = pieces_of(renderable)
-        if pieces is None:
-            self._shadow.forget()
-            super()._display(screen, renderable)
-            return
-        if renderable is not None:
-            self._paint(screen, pieces)
-        self.post_display_hook()
-
-    def _paint(self, screen: Screen[Any], pieces: Pieces) -> None:
-        """Send what differs; where the terminal is slow, later and then everything."""
-        if getattr(self._driver, "behind", False):
-            self._paint_whole_later()
-            return
-        shadow = self._shadow
-        shadow.resize(*self.size)
-        if not shadow.known:
-            strips = screen._compositor.render_strips()
-            if len(strips) < self.size.height:
-                self._paint_whole_later()  # it has not been laid out yet
-                return
-            pieces = every_piece(strips)
-        text = shadow.update(pieces)
-        if text:
-            self._write(text)
-
-    def _paint_whole_later(self) -> None:
-        """Compare the whole screen in a moment: frames that were left out are in it."""
-        if not self._late:
-            self._late = True
-            self.set_timer(FRAME_S, self._paint_whole)
-
-    def _paint_whole(self) -> None:
-        self._late = False
-        stack = self.screen_stack
-        if stack and self._running and not self.is_headless:
-            self._paint(stack[-1], every_piece(stack[-1]._compositor.render_strips()))
-
-    def _write(self, text: str) -> None:
-        """Send one frame; the hidden cursor follows only where it has moved."""
-        driver = self._driver
-        if driver is None or not self._running or self._closed:
-            return
-        place = self.screen.outer_size.clamp_offset(self.cursor_position)
-        if place != self._cursor_at or self._cursor_used:
-            text += f"\x1b[{place.y + 1};{place.x + 1}H"
-        self._cursor_at, self._cursor_used = place, place != (0, 0)
-        self._begin_update()
-        try:
-            driver.write(text)
-        finally:
-            self._end_update()
-        driver.flush()
 
     def _reader_ended(self, task: asyncio.Task[None]) -> None:
         """End with a report when the feed broke: it has no other way to be seen."""
@@ -219,9 +140,6 @@ class HeavetoApp(App[int], inherit_bindings=False):
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
 
-    def _set_pointer_shape(self, shape: str) -> None:
-        """Leave the pointer alone: not every terminal ignores being told."""
-
     def place_named(self, name: str) -> Place:
         """Return a place, made and kept when it is first asked for.
 
@@ -232,11 +150,6 @@ class HeavetoApp(App[int], inherit_bindings=False):
             place = self.places[name] = _make_place(name, self)
             self.install_screen(place, name)
         return place
-
-    def _repaint(self, app: App[Any]) -> None:
-        """Draw every cell again: something else was on the screen."""
-        self._shadow.forget()
-        self._paint_whole_later()
 
     def _mind_size(self, size: Size) -> None:
         """Put the advice on top while the terminal is too small."""
@@ -251,15 +164,8 @@ class HeavetoApp(App[int], inherit_bindings=False):
             self.set_timer(2 * FRAME_S, self.draw_now)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Draw every cell again, also in the same size.
-
-        A terminal that was smaller for a moment has lost cells.
-        """
-        self._repaint(self)
+        """Put the advice on top, or take it away; the base draws every cell again."""
         self._mind_size(event.size)
-        if self._settling is not None:
-            self._settling.stop()
-        self._settling = self.set_timer(SETTLE_S, lambda: self._repaint(self))
 
     # --- what was read
 
