@@ -163,21 +163,24 @@ def key_line(
 ) -> Line:
     """Return the last row: the keys that work here, in brackets those that do not now.
 
+    The brackets take the place of blanks, so that no key moves when another one starts
+    or stops working.
+
     Args:
         actions: Each with its key and whether it works, in the order of the table; what
             does not fit is left to the help overlay, whose key always stays.
         width: Cells.
         look: How text is spelled.
     """
-    help_line: Line = (("? help ", "text"),)
-    room = width - 2 - line_width(help_line)
-    parts: list[tuple[str, str]] = [(" ", "text")]
+    help_line: Line = ((" ? help ", "text"),)
+    room = width - line_width(help_line)
+    parts: list[tuple[str, str]] = []
     for each, name, works in actions:
         if each.id == "go.help":
             continue
         key = key_name(name, enter=look.enter)
         text = f"{key} {each.label}"
-        text = f"{text}  " if works else f"({text})  "
+        text = f" {text} " if works else f"({text})"
         size = line_width(((text, ""),))
         if size > room:
             continue
