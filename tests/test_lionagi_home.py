@@ -243,6 +243,41 @@ def test_schema_without_a_part_is_read_with_a_note(
         assert set(statuses(run).values()) == expected
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(f"session_signals.{x}" for x in ("session_id", "seq", "kind", "op_id")),
+        "session_signals.payload",
+        *(f"session_controls.{x}" for x in ("id", "session_id", "created_at")),
+    ],
+)
+def test_a_table_without_a_column_that_it_needs_is_left_out(
+    tmp_path: Path, part: str
+) -> None:
+    """The rest of the home is told as ever, and what is not read is named."""
+    home = make("killed", tmp_path / "home")
+    [before] = told(source_of(home))
+    table, column = part.split(".")
+    columns = rows(home, f"SELECT name FROM pragma_table_info('{table}')")
+    kept = ", ".join(f'"{name}"' for (name,) in columns if name != column)
+    change(home, f"CREATE TABLE part AS SELECT {kept} FROM {table}")
+    change(home, f"DROP TABLE {table}")
+    change(home, f"ALTER TABLE part RENAME TO {table}")
+    [run] = told(source_of(home))
+    assert run["state"] == before["state"] == "dead"
+    assert statuses(run) == statuses(before)
+    gone = part in ("session_controls.id", "session_controls.session_id")
+    assert len(run["controls"]) == (0 if gone else 3)
+    source = source_of(home)
+    source.refresh()
+    found = source.health().problem
+    if column == "created_at":
+        assert found is None
+    else:
+        assert found is not None
+        assert f"no {part}" in found.text
+
+
 def test_without_signals_segments_and_checkpoint_tell(tmp_path: Path) -> None:
     home = make("killed", tmp_path / "home")
     [before] = told(source_of(home))

@@ -126,9 +126,14 @@ class LionagiSource(NativeSource):
         with contextlib.suppress(StateDBError):
             database = self._roster.open()
             missing += [
+                f"{table}.{name}"
+                for table in _TABLES
+                for name in database.unread(table)
+            ]
+            missing += [
                 f"sessions.{name}"
                 for name in _COLUMNS
-                if "sessions" in schema.tables
+                if database.has_column("sessions", "id")
                 and not database.has_column("sessions", name)
             ]
         if not missing:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from heaveto.errors import StateDBError
@@ -57,6 +58,14 @@ _Row = TypeVar("_Row")
 _QUERY_SECONDS = 5.0
 _STEPS_BETWEEN_CHECKS = 20_000
 _TRIES = 5
+
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "sessions": ("id",),
+    "session_signals": ("session_id", "seq", "kind", "op_id", "payload"),
+    "session_controls": ("id", "session_id"),
+    "status_transitions": ("entity_id",),
+}
+"""Columns without which the rows of a table tell nothing, or something wrong."""
 
 
 class _TooBigError(StateDBError):
@@ -134,7 +143,7 @@ class ReadDB:
             where.append("run_id = ?")
             given.append(run_id)
         rest = f"WHERE {' AND '.join(where)}" if where else ""
-        rest += " ORDER BY updated_at DESC, id"
+        rest += self._order("sessions", "updated_at DESC", "id")
         return self._rows("sessions", SESSION_COLUMNS, session_row, rest, given)
 
     def session(self, session_id: str) -> SessionRow | None:
@@ -151,7 +160,7 @@ class ReadDB:
             "session_controls",
             CONTROL_COLUMNS,
             control_row,
-            f"{where} ORDER BY created_at, id",
+            where + self._order("session_controls", "created_at", "id"),
             [] if session_id is None else [session_id],
         )
 
@@ -190,7 +199,8 @@ class ReadDB:
             "status_transitions",
             TRANSITION_COLUMNS,
             transition_row,
-            "WHERE entity_id = ? ORDER BY created_at, rowid",
+            "WHERE entity_id = ?"
+            + self._order("status_transitions", "created_at", "rowid"),
             [entity_id],
         )
 
@@ -226,8 +236,14 @@ class ReadDB:
         return [str(value) for (value,) in found]
 
     def has_column(self, table: str, column: str) -> bool:
-        """Tell whether a table has a column."""
+        """Tell whether a table has a column, and is read at all."""
         return column in self._has(table)
+
+    def unread(self, table: str) -> tuple[str, ...]:
+        """Return the columns for whose want a table that is there is not read."""
+        there = self._there(table)
+        needed = _NEEDED.get(table, ()) if there else ()
+        return tuple(name for name in needed if name not in there)
 
     def session_behind(self, kind: str, identifier: str) -> str | None:
         """Return the session that a run, invocation or play leads to (SPEC A-27, A-28).
@@ -244,10 +260,8 @@ class ReadDB:
             column = "run_id" if kind == "run" else "invocation_id"
             if column not in self._has("sessions"):
                 return None
-            sql = (
-                f"SELECT id FROM sessions WHERE {column} = ?"
-                " ORDER BY updated_at DESC, id LIMIT 1"
-            )
+            order = self._order("sessions", "updated_at DESC", "id")
+            sql = f"SELECT id FROM sessions WHERE {column} = ?{order} LIMIT 1"
         found = self._ask(sql, [identifier])
         if not found or not isinstance(found[0][0], str):
             return None
@@ -301,7 +315,17 @@ class ReadDB:
             found.append(tuple(row))
         return found
 
+    def _order(self, table: str, by: str, last: str) -> str:
+        """Return an ORDER BY, by the last alone where an old table lacks the first."""
+        first = f"{by}, " if by.split()[0] in self._has(table) else ""
+        return f" ORDER BY {first}{last}"
+
     def _has(self, table: str) -> frozenset[str]:
+        """Return the columns of a table; none when it is absent or cannot be used."""
+        found = self._there(table)
+        return found if found.issuperset(_NEEDED.get(table, ())) else frozenset()
+
+    def _there(self, table: str) -> frozenset[str]:
         """Return the columns of a table; none when it is absent."""
         if self._opened is None:
             self._current()
