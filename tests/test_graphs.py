@@ -11,6 +11,7 @@ import pytest
 
 from harness.worlds import cache_review, detail, operation, summary
 from heaveto import cli
+from heaveto.cli.drawing import drawing_lines
 from heaveto.cli.graphs import arrows, dot, mermaid
 from heaveto.model import OperationStatus as Op
 from heaveto.model import RunState
@@ -186,6 +187,25 @@ def test_a_damaged_plan_is_drawn_and_says_so() -> None:
     assert len(drawing.dropped) == 2
     assert drawing.with_node(("d", "d", ["c"])).dropped == drawing.dropped
     assert drawing.tidy().dropped == drawing.dropped
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_what_is_left_out_is_said_in_inert_words(ascii_only: bool) -> None:
+    names = ["a\x1b[2J\nb", "\u202e\ud800", "日本"]
+    ring = [
+        operation(name, Op.WAITING, needs=[names[at - 1]])
+        for at, name in enumerate(names)
+    ]
+    found = detail(summary("7be41a20", "ring", RunState.DEAD), ring)
+    lines = list(
+        drawing_lines(
+            "heaveto_tui.dag_layout:draw", found, ascii_only=ascii_only, encoding="utf8"
+        )
+    )
+    assert lines[-1].startswith("! damaged plan: ")
+    for line in lines:
+        assert line == plain(line)
+        assert line.isascii() or not ascii_only
 
 
 FLOW = """

@@ -13,6 +13,7 @@ from heaveto.cli.console import load
 from heaveto.cli.graphs import arrows, dot, mermaid
 from heaveto.cli.words import operation_mark
 from heaveto.errors import HomeError
+from heaveto.text import plain as inert_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,11 +83,18 @@ def _text(
     used = {one.status: marks[one.id] for one in detail.operations}
     yield "  ".join(f"{mark} {status}" for status, mark in used.items())
     names = {one.id: one.name for one in detail.operations}
-    for head, tail in drawing.dropped:
+    for edge in drawing.dropped:
+        head, tail = (_said(names.get(end, end), plain=plain) for end in edge)
         yield (
-            f"! damaged plan: {names.get(head, head)} -> {names.get(tail, tail)} closes"
-            " a cycle or leads nowhere and is not drawn"
+            f"! damaged plan: {head} -> {tail} closes a cycle or leads nowhere and is"
+            " not drawn"
         )
+
+
+def _said(name: str, *, plain: bool) -> str:
+    """Return a name as the picture shows it: inert, and where wanted in ASCII."""
+    line = inert_line(name)
+    return line.encode("ascii", "backslashreplace").decode() if plain else line
 
 
 _ROLES = {
