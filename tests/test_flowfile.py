@@ -853,6 +853,13 @@ def test_a_flow_made_in_python_is_a_flow(tmp_path: Path) -> None:
     assert Flow.from_normalised(flow.normalised()).normalised() == flow.normalised()
 
 
+@pytest.mark.parametrize("name", ["a", "1", "plan", "A-b_c"])
+def test_an_id_stands_once_even_where_it_is_one_object(name: str) -> None:
+    """Short texts, and those of one source, are the same object in Python."""
+    with pytest.raises(FlowError, match=r"operations\[1\]\.id: is used twice"):
+        shell_flow(operations=[Operation(name, "w", "x"), Operation(name, "w", "y")])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -141,8 +141,9 @@ def _workers(value: object, path: At, folder: Path | None) -> dict[str, WorkerSp
 
 def _once(name: str, seen: dict[str, str], path: At) -> None:
     """Refuse a second id that differs in case at most."""
-    before = seen.setdefault(name.lower(), name)
-    if before is not name:
+    before = seen.get(name.lower())
+    seen[name.lower()] = name
+    if before is not None:
         same = "is used twice" if before == name else f'is too like "{before}"'
         raise Fault(path, f"{same}; ids are unique without regard to case")
 
