@@ -495,3 +495,21 @@ def test_it_loads_neither_textual_nor_rich_nor_asyncio() -> None:
         },
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "\u0600\u0600\u0600\u0915\u094d\u0937\u093f1",
+        "\u0915\u094d\u0937\u093f" * 20,
+        "\u0e44\u0e17\u0e22\u0e01\u0e33" * 20 + "7",
+        "\u1100\u1161\u11a8" * 30,
+        "co\u00adop\u115f\u3164\u034f",
+    ],
+)
+def test_a_cut_parts_no_sign_from_what_gives_it_its_width(label: str) -> None:
+    for width in range(4, 44):
+        drawing = draw([("a", label, []), ("b", "b", ["a"])], label_width=width)
+        row = drawing.rows[0]
+        assert sum(map(cell_width, row)) == cell_width(row) == drawing.width
+        assert not set("\u00ad\u115f\u3164\u034f") & set(row)

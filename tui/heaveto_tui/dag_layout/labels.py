@@ -16,7 +16,10 @@ __all__ = ["cut", "inert"]
 
 _TAIL = re.compile(r"[^\w]?[0-9]{1,6}$")
 _JOINED = re.compile("\u200d+[\u2190-\u2bff\U0001f000-\U0001faff]?")
-_DROPPED = re.compile("[\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]")
+_DROPPED = re.compile(
+    "[\u00ad\u034f\u115f\u1160\u180b-\u180f\u3164\uffa0"  # nothing, or a blank
+    "\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
+)
 _FLAG = re.compile("[\U0001f1e6-\U0001f1ff]")
 
 
@@ -57,7 +60,10 @@ def cut(line: str, width: int, *, mark: str = "…") -> str:
     while used + widths[end] <= room:
         used += widths[end]
         end += 1
-    return line[:end] + mark + line[start:]
+    short = line[:end] + mark + line[start:]
+    if sum(map(cell_width, short)) != cell_width(short):
+        return cut(_bare(line), width, mark=mark)  # a sign lost the one it joins
+    return short
 
 
 @lru_cache(maxsize=4096)
@@ -67,6 +73,9 @@ def _simple(line: str) -> str:
     line = _FLAG.sub(lambda found: chr(ord(found.group()) - 0x1F1E6 + 65), line)
     if line and not cell_width(line[0]):
         line = f" {line}"  # a mark needs something to stand on
-    if sum(map(cell_width, line)) != cell_width(line):
-        line = "".join(sign if sign.isascii() else "\ufffd" for sign in line)
-    return line
+    return line if sum(map(cell_width, line)) == cell_width(line) else _bare(line)
+
+
+def _bare(line: str) -> str:
+    """Return the line with nothing left that could join, one cell a sign."""
+    return "".join(sign if sign.isascii() else "\ufffd" for sign in line)
