@@ -599,6 +599,43 @@ async def test_a_search_moves_the_cursor_in_a_picture(key: str) -> None:
         assert run.chosen() == "researcher-2-id"
 
 
+@pytest.mark.parametrize("size", [(100, 30), (200, 50)])
+async def test_arrows_move_on_a_canvas_while_a_search_is_open(
+    size: tuple[int, int],
+) -> None:
+    """The outline beside it hides nothing, so it never takes the cursor back."""
+    async with console([cache_review()], size=size) as at:
+        run = await opened(at, "c", "slash")
+        await at.type("researcher-2")
+        await at.press("enter", "right")
+        assert run.chosen() == "analyst-id"
+        await at.press("right")
+        assert run.chosen() == "contrarian-id"
+
+
+@pytest.mark.parametrize("key", ["o", "T"])
+async def test_a_search_without_a_match_keeps_the_cursor(key: str) -> None:
+    async with console([cache_review()], size=(140, 30)) as at:
+        run = await opened(at, key, "end")
+        chosen = run.chosen()
+        assert chosen not in (None, "researcher-2-id")  # where it begins
+        await at.press("slash")
+        await at.type("zzz")
+        assert "Nothing matches" in at.text()
+        await at.press("escape", "escape")
+        assert run.found() == ""
+        assert run.chosen() == chosen
+
+
+@pytest.mark.parametrize("key", ["]", "N", "c", "right"])
+async def test_whatever_moves_the_cursor_ends_following(key: str) -> None:
+    async with console([cache_review()], size=(200, 50)) as at:
+        run = await opened(at, "c", "right", "f")
+        assert run.canvas.follow
+        await at.press(key)
+        assert not run.canvas.follow
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 40), (200, 50)])
 async def test_every_width_shows_every_view(size: tuple[int, int]) -> None:
     async with console([planned(50)], size=size) as at:

@@ -446,6 +446,7 @@ class FlowPlace(Place):
             )
             return
         if self.view == "canvas":
+            self.canvas.follow = False
             self.canvas.centre(self.chosen())
             self.canvas.repaint()
         self.show_view("canvas")

@@ -156,8 +156,9 @@ class RunScreen(FlowPlace):
         look = self.console.painter.look
         now = self.console.settings.now()
         view = self.outline
-        filtered = bool(self._find)
-        entries = outline_entries(tree, self._find, self._folded)
+        find = "" if self.picture_find() else self._find  # a picture hides nothing
+        filtered, held = bool(find), view.cursor
+        entries = outline_entries(tree, find, self._folded)
         view.show(
             entries,
             lambda row, width, selected: self._lines.draw(
@@ -172,6 +173,7 @@ class RunScreen(FlowPlace):
         )
         if filtered and not entries:
             view.show_lines([(("   Nothing matches. Esc shows all again.", "muted"),)])
+            view.cursor = held
         if isinstance(view.cursor, str):
             self.select(view.cursor)
         self._tally.set_lines(
@@ -224,7 +226,11 @@ class RunScreen(FlowPlace):
         return cursor if isinstance(cursor, str) else None
 
     def choose(self, operation_id: str) -> None:
-        """Put the cursor on an operation, wherever it is seen; its branch opens."""
+        """Put the cursor on an operation, wherever it is seen; its branch opens.
+
+        It is the operator who does; so the canvas follows what runs no longer.
+        """
+        self.canvas.follow = False
         if self._folded:
             self._folded.difference_update(above(self.tree_rows(), operation_id))
         self.outline.select(operation_id)
@@ -309,7 +315,9 @@ class RunScreen(FlowPlace):
         """Follow the cursor with the detail."""
         event.stop()
         self.at_the_keys()
-        if event.view is not self.outline:
+        if event.view is self.outline:
+            self.canvas.follow = False
+        else:
             self.choose(str(event.key))
         self.redraw()
 
