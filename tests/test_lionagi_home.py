@@ -554,6 +554,32 @@ def test_an_end_that_could_not_be_written(tmp_path: Path) -> None:
     assert "terminal_write_lost" not in codes(alive)
 
 
+def test_a_run_that_was_resumed_while_it_lives_is_told(tmp_path: Path) -> None:
+    home = make("killed-then-resumed", tmp_path / "home")
+    *_, dead = told(source_of(home))
+    assert "runs_twice" not in codes(dead)
+    *_, alive = told(source_of(home, alive=True))
+    assert alive["superseded_by"] == "20261129T160102-9afa7a"
+    [text] = [w["text"] for w in alive["warnings"] if w["code"] == "runs_twice"]
+    assert "20261129T160102-9afa7a" in text
+
+
+@pytest.mark.parametrize("reason", ["", "the database is locked"])
+def test_saving_that_was_switched_off_late_leaves_a_checkpoint(
+    tmp_path: Path, reason: str
+) -> None:
+    """Lionagi resumes from it all the same, and takes no reason for none."""
+    home = make("killed", tmp_path / "home")
+    [folder] = home.runs.iterdir()
+    record = json.loads((folder / "run.json").read_text())
+    record["persistence_degraded_reason"] = reason
+    (folder / "run.json").write_text(json.dumps(record))
+    [run] = told(source_of(home))
+    texts = [w["text"] for w in run["warnings"] if w["code"] == "persistence_off"]
+    assert len(texts) == bool(reason)
+    assert all("may lack" in text for text in texts)
+
+
 def test_a_timed_out_run_has_no_open_lane(tmp_path: Path) -> None:
     home = make("normal-live", tmp_path / "home")
     change(

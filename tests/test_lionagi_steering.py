@@ -97,7 +97,14 @@ def test_a_message_keeps_its_text(tmp_path: Path, capsys: Any) -> None:
     ("sql", "metadata", "words", "code", "says"),
     [
         ("UPDATE sessions SET status = 'completed'", {}, ("pause",), "not_running", ""),
-        ("", {"flow_control_poller": "stopped"}, ("pause",), "poller_stopped", ""),
+        (
+            "UPDATE sessions SET status = 'timed_out'",
+            {},
+            ("pause",),
+            "not_running",
+            "heaveto resume 3df14667 --dry-run",
+        ),
+        ("", {"flow_control_poller": "stopped"}, ("pause",), "poller_stopped", "wait"),
         ("", {"flow_control_poller": None}, ("pause",), "no_consumer", "announced"),
         ("", {}, ("stop",), "unsupported_kind", "li kill 3df14667"),
         (

@@ -241,7 +241,10 @@ def _ledger(detail: RunDetail, now: float) -> list[str]:
 
 def _stranded(control: ControlView) -> list[str]:
     """Return what can be done about a control that was taken and not reported."""
-    if control.klass != "claimed":
+    from heaveto.statedb.rows import is_claim
+
+    # A word of a later version is no claim, and nothing closes it.
+    if control.klass != "claimed" or not is_claim(control.result):
         return []
     owner = f" by {control.owner}" if control.owner else ""
     return [

@@ -224,7 +224,8 @@ def _check_admission(session: SessionRow, verb: Verb) -> None:
     kind = session.invocation_kind
     if session.status != "running":
         raise ControlError(
-            f"the run is not running: it is {plain(session.status)}", code="not_running"
+            f"the run is not running: it is {plain(session.status)}{_instead(session)}",
+            code="not_running",
         )
     if kind == "agent":
         _check_agent(session, verb)
@@ -237,11 +238,27 @@ def _check_admission(session: SessionRow, verb: Verb) -> None:
         )
     if session.poller not in ("pending", "active"):
         stopped = session.poller == "stopped"
-        why = "has stopped" if stopped else "was never announced"
+        name = plain(session.id[:8])
+        why = (
+            f"has stopped; the run is about to end: heaveto wait {name}"
+            if stopped
+            else f"was never announced; heaveto show {name} tells how it stands"
+        )
         raise ControlError(
             f"the consumer of this run's controls {why}",
             code="poller_stopped" if stopped else "no_consumer",
         )
+
+
+_SHORT = frozenset({"failed", "timed_out", "aborted", "cancelled"})
+"""Ends that leave something to do."""
+
+
+def _instead(session: SessionRow) -> str:
+    """Return what to do about a run that has ended instead of steering it."""
+    if session.status not in _SHORT or session.invocation_kind not in _STEERABLE:
+        return ""
+    return f"; heaveto resume {plain(session.id[:8])} --dry-run tells how to go on"
 
 
 def _check_agent(session: SessionRow, verb: Verb) -> None:

@@ -60,6 +60,7 @@ _WARNINGS = {
     "li_refuses": 80,
     "persistence_off": 55,
     "terminal_write_lost": 70,
+    "runs_twice": 75,
     "spawn_ignored": 25,
 }
 

@@ -299,8 +299,15 @@ def _about_run(found: RunDetail, known: Known) -> Iterable[Notice]:
     yield from _about_verdict(found, known)
     if run.superseded_by is None and _is_resumable(found) and _spawned(known.saved):
         yield notice("li_refuses")
-    if isinstance(record.get("persistence_degraded_reason"), str):
-        yield notice("persistence_off")
+    if run.superseded_by is not None and run.status == RunStatus.RUNNING and run.alive:
+        yield notice(
+            "runs_twice",
+            f"It was resumed as {plain(run.superseded_by)} while its process is there:"
+            " what is left runs twice.",
+        )
+    reason = record.get("persistence_degraded_reason")
+    if isinstance(reason, str) and reason:
+        yield notice("persistence_off", _unsaved_since(known.saved))
     refused = [label for kind, _, label in _references(known.row) if kind == _DROPPED]
     if refused:
         yield notice("spawn_dropped", f"Spawns were refused: {', '.join(refused)}.")
@@ -311,6 +318,15 @@ def _about_run(found: RunDetail, known: Known) -> Iterable[Notice]:
             "spawn_ignored",
             f"{names} asked for another operation, and lionagi ignored it.",
         )
+
+
+def _unsaved_since(saved: Saved | None) -> str | None:
+    """Say what switched off saving means where a checkpoint is there all the same."""
+    if saved is None or not saved.readable:
+        return None
+    return (
+        "Saving was switched off for this run: its checkpoint may lack what followed."
+    )
 
 
 _DROPPED = "refused_spawn"

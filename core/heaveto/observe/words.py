@@ -144,6 +144,7 @@ signals_gap | The flow could not write its log for a while, so steps may be miss
 verdict_differs | What the run says it came to and what became of its operations differ. | heaveto show RUN names the operations; the reason is in the text.
 li_refuses | A resume by lionagi will be refused: the run spawned, and lionagi gives planned operations new ids on a resume, so a spawn's parent is not found. Its message names the wrong cause. | heaveto resume RUN --dry-run tells the rest; start the flow anew. The results so far are in heaveto logs RUN.
 persistence_off | Saving was switched off for this run, so nothing of it survives and it cannot be resumed. | Let the flow end; heaveto doctor looks for the cause.
+runs_twice | It was resumed while its process is there: what is left runs twice. | End one of the two: li kill RUN ends its process.
 terminal_write_lost | It ended and could not write that into its row, which says running for ever. | li kill ends the row.
 spawn_dropped | Spawns were refused, as a rule because the limit of operations was reached; the run does not count that as a failure. | Plan them, or start the flow with a higher limit.
 spawn_ignored | A spawned operation asked for another one, and lionagi ignored it without a word. | Plan it as an operation of its own.
