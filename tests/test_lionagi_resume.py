@@ -383,6 +383,15 @@ def test_children_of_a_spawn_that_runs_again_are_dropped() -> None:
     assert (found["n1"], found["n2"], found["n3"]) == ("retry", "dropped", "dropped")
 
 
+def test_what_may_still_run_elsewhere_is_noted() -> None:
+    state = state_of({"a": "completed"})
+    told = [predict(state, alive=alive).notes for alive in (None, False)]
+    assert [any("runs the rest twice" in note for note in one) for one in told] == [
+        True,
+        False,
+    ]
+
+
 def test_an_empty_plan_is_refused() -> None:
     assert [one.code for one in predict(state_of(plan=[])).reasons] == ["empty_plan"]
 

@@ -225,7 +225,9 @@ def test_hits_in_two_homes_are_refused(home: Home, tmp_path: Path) -> None:
     add_session(other, A + "0", run_id=None)
     assert resolve_target([home, other], A).home == home
     sql(other, "UPDATE sessions SET id = ? WHERE id = ?", (A, A + "0"))
-    assert refused([home, other], A).code == "target_ambiguous"
+    error = refused([home, other], A)
+    assert error.code == "target_ambiguous"
+    assert all(str(one.path) in str(error) for one in (home, other))
     assert "2 homes" in str(refused([home, other], A))
 
 

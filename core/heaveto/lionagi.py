@@ -353,6 +353,11 @@ def _notes(case: LionagiCase, nodes: Sequence[NodePlan], *, refused: bool) -> li
             "Trying it all the same starts nothing and leaves a session that reads"
             " failed. lionagi's own dry run would not tell."
         )
+    if case.alive is None and case.state is not None:
+        notes.append(
+            "Whether its process is there cannot be told from here; where it is,"
+            " lionagi runs the rest twice."
+        )
     if (limit := config.get("timeout")) is not None:
         notes.append(
             f"The recorded time limit of {limit} s is used again; lionagi ignores a"

@@ -169,10 +169,16 @@ def _ambiguous(hits: Sequence[_Hit]) -> TargetError:
     candidates = list(dict.fromkeys(hit.id for hit in hits))
     more = "" if len(hits) <= _SHOWN else ", and more"
     homes = {hit.place.home.path for hit in hits}
-    where = f" in {len(homes)} homes" if len(homes) > 1 else ""
-    shown = ", ".join(f"{hit.kind} {plain(hit.id)}" for hit in hits[:_SHOWN])
+    apart = len(homes) > 1
+    shown = ", ".join(
+        f"{hit.kind} {plain(hit.id)}"
+        + (f" in {plain(str(hit.place.home.path))}" if apart else "")
+        for hit in hits[:_SHOWN]
+    )
+    where = f" in {len(homes)} homes" if apart else ""
+    advice = "; --home says which one is meant" if apart else ""
     return TargetError(
-        f"more than one fits{where}: {shown}{more}",
+        f"more than one fits{where}: {shown}{more}{advice}",
         code="target_ambiguous",
         candidates=candidates[:_SHOWN],
     )
