@@ -6,6 +6,7 @@ with ``sqlite3`` alone, and one ``stat`` a run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -21,6 +22,8 @@ import pytest
 
 from bench.bench_observe import calibrate
 from harness.lionagi import Vm, make
+from heaveto.liveness import identity
+from heaveto.observe import Observer
 from heaveto.observe.lionagi import LionagiSource
 
 if TYPE_CHECKING:
@@ -224,6 +227,55 @@ def test_a_thousand_dead_runs(tmp_path: Path) -> None:
     print(f"looks until each was read: {looks}")
     assert len(source.watch_paths()) == 1
     assert took < BOUND_S * calibrate()
+
+
+def test_a_signal_is_seen_at_once(tmp_path: Path) -> None:
+    live = make("normal-live", tmp_path / "home")
+    with closing(sqlite3.connect(live.state_db, isolation_level=None)) as db:
+        [(key, text)] = db.execute("SELECT id, node_metadata FROM sessions").fetchall()
+        metadata = json.dumps(json.loads(text) | identity())
+        db.execute("UPDATE sessions SET node_metadata = ?", (metadata,))
+        waits = asyncio.run(_waits(live.path, db, key))
+    waits.sort()
+    p95 = waits[round(len(waits) * 0.95) - 1]
+    print(
+        f"\na signal row of a live flow is seen after: p50 {waits[len(waits) // 2]:.0f}"
+        f" ms, p95 {p95:.0f} ms, most {waits[-1]:.0f} ms ({len(waits)} signals)"
+    )
+    assert p95 <= 500
+
+
+async def _waits(path: Path, db: sqlite3.Connection, key: str) -> list[float]:
+    """Return the milliseconds from each of some commits to its change."""
+    observer = Observer([path])
+    waits: list[float] = []
+    try:
+        changes = aiter(observer.watch())
+        first = await anext(changes)
+        assert [run.alive for run in first.runs] == [True]
+        before = first.runs[0].nodes["total"]
+        [(seq,)] = db.execute("SELECT max(seq) FROM session_signals").fetchall()
+        for number in range(60):
+            await asyncio.sleep(0.15 + number % 7 * 0.05)
+            row = {
+                "id": f"late-{number}",
+                "session_id": key,
+                "seq": seq + 1 + number,
+                "kind": "NodeQueued",
+                "op_id": f"late-{number}",
+                "ts": time.time(),
+                "payload": json.dumps({"name": f"late-{number}", "depends_on": []}),
+            }
+            _insert(db, "session_signals", row)
+            began = time.perf_counter()
+            seen = before
+            while seen <= before + number:
+                change = await anext(changes)
+                seen = change.runs[0].nodes["total"]
+            waits.append((time.perf_counter() - began) * 1000)
+    finally:
+        observer.close()
+    return waits
 
 
 def _is_unread(run: RunSummary) -> bool:
