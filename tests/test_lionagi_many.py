@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 from typing import TYPE_CHECKING
@@ -46,7 +47,13 @@ def copied(path: Path) -> Home:
                 (f"s-{number}-", f"s-{number}"),
             )
             shutil.copytree(folder, home.runs / run_id)
+    for path in (home.path, *home.path.rglob("*")):
+        os.utime(path, (QUIET, QUIET))  # a file changed lately is a sign of life
     return home
+
+
+QUIET = 1795968300.0
+"""When the last of the files was written."""
 
 
 def unread(runs: tuple[RunSummary, ...]) -> int:

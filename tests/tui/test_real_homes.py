@@ -85,6 +85,7 @@ async def test_a_home_that_cannot_be_read_is_not_called_empty(tmp_path: Path) ->
     database.close()
     async with over(tmp_path / "home") as at:
         await at.until("What is there cannot be shown.")
+        await at.until(" HOME  ")
         assert "version 99" in " ".join(at.text().split())
         assert "No runs here yet." not in at.text()
         assert "what was true before" not in at.text()
