@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual import events
@@ -27,9 +28,10 @@ from heaveto.model import OperationStatus as Op
 from heaveto.model import RunState
 from heaveto.observe.attention import Group
 from heaveto.observe.snapshot import HomeView
+from heaveto_tui import feed as feed_module
 from heaveto_tui.driver import InertParser, Outlet, PasteGuard
 from heaveto_tui.feed import TAIL, Feed, read_text
-from heaveto_tui.messages import Beat, ControlAnswered, DetailRead, RunsListed
+from heaveto_tui.messages import Beat, ControlAnswered, DetailRead, RunsListed, TextRead
 from heaveto_tui.state import Store
 
 if TYPE_CHECKING:
@@ -87,6 +89,39 @@ async def test_every_change_is_told_and_the_shown_run_is_read_again() -> None:
         assert source.reads == [shown.run.session_id] * 2  # not for the other change
         assert feed.changes == 3
     finally:
+        await _stop(task)
+
+
+async def test_a_text_asked_for_while_another_is_read_is_read_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where both are of the same sizes, as outputs of nothing are."""
+    asked: list[str] = []
+    entered, go_on = threading.Event(), threading.Event()
+    real = feed_module.read_text
+
+    def slowly(detail: Any, identifier: str, sizes: tuple[int, ...]) -> Any:
+        asked.append(identifier)
+        if len(asked) == 1:
+            entered.set()
+            assert go_on.wait(20)
+        return real(detail, identifier, sizes)
+
+    monkeypatch.setattr(feed_module, "read_text", slowly)
+    taken, shown = Taken(), cache_review()
+    first, second = shown.operations[0].id, shown.operations[1].id
+    feed = Feed(Scripted([shown]), taken)
+    task = await _run(feed)
+    try:
+        feed.show_text(shown, first)
+        await asyncio.to_thread(entered.wait, 20)
+        feed.show_text(shown, second)
+        go_on.set()
+        assert (await taken.until(TextRead)).text.operation_id == second
+        assert not feed.reading
+        assert asked[:2] == [first, second]
+    finally:
+        go_on.set()
         await _stop(task)
 
 

@@ -149,7 +149,6 @@ async def _run(at: Driven, take: Take) -> None:
     await _go_to(at, "7be41a20")
     await at.press("enter")
     await at.until("evaluator")
-    await at.until("nothing was written")
     await take("run")
     await at.press("r")
     await take("resume")

@@ -97,6 +97,7 @@ class Feed:
         self._shown: RunSummary | None = None
         self._text: tuple[RunDetail, str] | None = None
         self._text_sizes: tuple[int, ...] = ()
+        self._text_unread = False
         self._text_due = asyncio.Event()
         self._sending: set[asyncio.Task[None]] = set()
         self.changes = 0
@@ -151,8 +152,8 @@ class Feed:
 
     @property
     def reading(self) -> bool:
-        """Some run that is wanted whole has not been read yet."""
-        return bool(self._wanted)
+        """Some run that is wanted whole, or some text, has not been read yet."""
+        return bool(self._wanted) or (self._text_unread and self._text is not None)
 
     async def _read_details(self) -> None:
         """Read the runs that are wanted whole, one after the other."""
@@ -202,6 +203,7 @@ class Feed:
             operation_id,
         ):
             self._text_sizes = ()
+            self._text_unread = True
             self._text_due.set()
 
     async def _follow_text(self) -> None:
@@ -217,6 +219,9 @@ class Feed:
             found = await asyncio.to_thread(
                 read_text, detail, identifier, self._text_sizes
             )
+            if self._text_due.is_set():
+                continue  # another operation is looked at by now: its sizes are unknown
+            self._text_unread = False
             if found is not None:
                 self._text_sizes, text = found
                 self._post(TextRead(text))
