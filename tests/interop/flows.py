@@ -457,7 +457,7 @@ def _in_plan(**members: object) -> Callable[[Any], None]:
     return lambda state: state["plan"][1].update(members)
 
 
-FORMS: dict[str, tuple[Callable[[Any], None], tuple[str, ...], str | None]] = {
+FORMS: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str | None]] = {
     "as it is": (lambda state: None, (), "spawn_check_6"),
     "no plan": (lambda state: state.update(plan=[]), (), "empty_plan"),
     "a failed one": (
