@@ -26,9 +26,6 @@ test: $(STAMP) ## run the tests (without the long matrices)
 crash: $(STAMP) ## run the whole crash, error and substitution matrices
 	$(BIN)/python -m pytest -q tests/crash -n 2 --dist=worksteal
 
-storm: $(STAMP) ## resize the console as fast as a person drags, on a quiet machine
-	$(BIN)/python -m pytest -q tests/tui/test_pty.py -k storm
-
 bench: $(STAMP) ## print the measured figures beside their baselines
 	$(BIN)/python -m pytest -q -s tests/bench -m slow
 
@@ -70,4 +67,4 @@ check: test lint types contracts ## what CI runs, but for the wheel
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) $(INTEROP) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help setup demo test crash storm bench interop interop-smoke fmt lint types contracts wheel check clean
+.PHONY: help setup demo test crash bench interop interop-smoke fmt lint types contracts wheel check clean

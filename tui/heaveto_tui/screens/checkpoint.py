@@ -74,7 +74,6 @@ class CheckpointScreen(Place):
         self._compared: Comparison | None = None
         self._marked: str | None = None
         self._store_shown = False
-        self._find = ""
 
     def panes(self) -> ComposeResult:
         """Yield facts and journal, or generations, over what is chosen."""
@@ -94,15 +93,7 @@ class CheckpointScreen(Place):
 
     def _looked_at(self) -> RunDetail | None:
         """Return the current run while this place is in view."""
-        place = next(
-            (
-                each
-                for each in reversed(self.app.screen_stack)
-                if isinstance(each, Place)
-            ),
-            None,
-        )
-        return self.detail if place is self else None
+        return self.detail if self.console.place is self else None
 
     def main_pane(self) -> ListView[JournalLine] | ListView[GenerationView]:
         """The list in view has the keys."""
@@ -364,14 +355,6 @@ class CheckpointScreen(Place):
             self.do_ck_store()
         else:
             self.console.go("run")
-
-    def found(self) -> str:
-        """Return the present search."""
-        return self._find
-
-    def set_found(self, text: str) -> None:
-        """Show only the lines that hold a text."""
-        self._find = text
 
     def move_cursor(self, by: int) -> None:
         """Move over the list in view."""

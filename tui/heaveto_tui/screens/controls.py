@@ -38,7 +38,6 @@ class ControlsScreen(Place):
         painter = console.painter
         self.ledger = ListView["ControlView"](painter, id="ledger")
         self._pane = TextView(painter, id="control")
-        self._find = ""
 
     def panes(self) -> ComposeResult:
         """Yield the ledger over the chosen control."""
@@ -147,14 +146,6 @@ class ControlsScreen(Place):
             self.redraw()
         else:
             self.console.go("run")
-
-    def found(self) -> str:
-        """Return the present search."""
-        return self._find
-
-    def set_found(self, text: str) -> None:
-        """Show only the controls that hold a text."""
-        self._find = text
 
     def move_cursor(self, by: int) -> None:
         """Move over the ledger."""

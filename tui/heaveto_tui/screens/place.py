@@ -70,6 +70,11 @@ class Console(Protocol):
     feed: Feed
     last_word: str
 
+    @property
+    def place(self) -> Place | None:
+        """The place in view, below anything on top of it."""
+        ...
+
     def say(self, text: str) -> None:
         """Show the last word."""
         ...
@@ -190,6 +195,7 @@ class Place(Screen[None], inherit_bindings=False):
         super().__init__()
         self.console = console
         self.finding = False
+        self._find = ""
         painter = console.painter
         self._head_bar = Bar(painter, id="head")
         self._foot_bar = Bar(painter, id="foot")
@@ -438,10 +444,11 @@ class Place(Screen[None], inherit_bindings=False):
 
     def found(self) -> str:
         """Return the present search."""
-        return ""
+        return self._find
 
     def set_found(self, text: str) -> None:
         """Show only what matches."""
+        self._find = text
 
     def on_field_changed(self, event: Field.Changed) -> None:
         """Search as it is typed."""

@@ -63,7 +63,6 @@ class RunScreen(FlowPlace):
         self._shown: Hashable | None = None
         self._tree: Outline | None = None
         self._cursors: dict[Hashable, str] = {}
-        self._find = ""
         self._operation: str | None = None
         self._growth = Growth()
         self._lines = Rows()
@@ -392,13 +391,9 @@ class RunScreen(FlowPlace):
         self.text_pane.start_follow()
         self.console.say("Following the output; scrolling up stops it.")
 
-    def found(self) -> str:
-        """Return the present search."""
-        return self._find
-
     def set_found(self, text: str) -> None:
         """Show only the operations that hold a text, or go to the first of them."""
-        self._find = text
+        super().set_found(text)
         if self.picture_find():
             self.go_to_match(0)
 
