@@ -302,7 +302,8 @@ def test_flow_killed_while_paused(world: Callable[[Model], World]) -> None:
     assert digests(here.lionagi) == before
 
 
-def test_spawn_makes_a_resume_impossible(world: Callable[[Model], World]) -> None:
+def killed_after_a_spawn(world: Callable[[Model], World]) -> tuple[World, str]:
+    """Return where a flow was killed once its spawned operation was saved, and it."""
     spawn = {
         "instruction": "STEP=extra Look closer.",
         "assignee": "analyst",
@@ -323,6 +324,11 @@ def test_spawn_makes_a_resume_impossible(world: Callable[[Model], World]) -> Non
     here.until_status(session, "spawn-1", "completed")
     here.until(lambda: persisted(here.show(session), "spawn-1"))
     kill(flow)
+    return here, session
+
+
+def test_spawn_makes_a_resume_impossible(world: Callable[[Model], World]) -> None:
+    here, session = killed_after_a_spawn(world)
     shown = here.show(session)
     assert "li_refuses" in [one["code"] for one in shown["warnings"]]
     code, plan = here.heaveto("resume", session, "--dry-run")
@@ -514,25 +520,7 @@ def test_predictions_on_checkpoints_of_every_form(
     world: Callable[[Model], World],
 ) -> None:
     """What heaveto says of a resume is what lionagi does, and it runs nothing."""
-    spawn = {
-        "instruction": "STEP=extra Look closer.",
-        "assignee": "analyst",
-        "independent": False,
-        "reason": "it was not in the plan",
-    }
-    here = world(
-        Model(
-            Step("one", "researcher", spawns=spawn),
-            Step("two", "analyst", (1,)),
-            spawned=(Step("extra", "analyst"),),
-        )
-    )
-    flow = here.flow()
-    here.model.open("one", "extra")
-    here.model.wait_for("two")
-    session = here.first()
-    here.until(lambda: persisted(here.show(session), "spawn-1"))
-    kill(flow)
+    here, session = killed_after_a_spawn(world)
     here.model.open("two")
     run_id = here.show(session)["run_id"]
     path = here.lionagi / "runs" / run_id / "checkpoint.json"
